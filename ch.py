@@ -1,0 +1,289 @@
+"""The agent (paper section 3.1): context -> model -> calls -> results, inside a harness that can be edited at any step.
+
+One turn is `Agent.turn`; `step` is a turn of the orchestrator, and a sub-agent is a loop of turns with its own
+instructions, tools and history. The context is a pure function of H, the turns before it and the observation.
+
+Departure from the paper: the observation is sent again only after a call that can change the game; a call that only reads
+or edits H is answered in the same conversation, so that the line of thought is kept.
+"""
+import base64
+import io
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from PIL import Image
+
+from env import Env, Step
+from harness import ENTRIES, PARTS, EditError, Edit, Harness, SubAgent, problems, schema
+from models import Call, Reply, digest, fill
+from sandbox import Sandbox, ToolRefused
+
+MAIN = "orchestrator"
+KEEP, BLOCK = 20, 20                 # turns of history sent: at least KEEP, cut in blocks so that the prefix stays the same
+SKILL_PRESSES, CALLS, CLIP = 200, 8, 2_000   # presses a skill may make; calls a reply may hold; characters of a result's text
+NUDGE = "That reply held no tool call, so nothing happened. Answer with at least one tool call."
+
+
+def spec(description: str, required: str, **properties: Any) -> tuple[str, dict]:
+    types = {str: {"type": "string"}, dict: {"type": "object"}, int: {"type": "integer"}}
+    return description, {"type": "object", "properties": {k: v if isinstance(v, dict) else types[v] for k, v in properties.items()},
+                         "required": required.split(), "additionalProperties": False}
+
+
+CRUD = {"action": {"type": "string", "enum": ["read", "add", "update", "delete"]},
+        "entries": {"type": "array", "items": {"type": "object"}, "maxItems": 20}, "reasoning": str}
+STORES = {"process_memory": "memory", "process_skill": "skills", "process_subagent": "subagents"}
+TOOLS: dict[str, tuple[str, dict]] = {
+    **{tool: spec(f"Read or edit your {part}. read, delete: [{{\"id\"}}] (no id reads the list); update: [{{\"id\", fields}}]; "
+                  f"add: [fields]: {', '.join(schema(PARTS[part][0])['properties'])}.", "action entries reasoning", **CRUD)
+       for tool, part in STORES.items()},
+    "run_skill": spec("Run a skill's code with args.", "skill_id reasoning", skill_id=str, args=dict, reasoning=str),
+    "run_code": spec("Run Python in the sandbox to look and calculate. It may not act.", "code reasoning", code=str, args=dict, reasoning=str),
+    "execute_custom_subagent": spec("Hand a task to a sub-agent, by id or with an inline config.", "reasoning", subagent_id=str,
+                                    config=dict, task=str, max_steps={"type": "integer", "minimum": 1, "maximum": 50}, reasoning=str),
+    "process_trajectory_history": spec("Ask a question about your own earlier steps.", "window_range directive", directive=str,
+                                       window_range={"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}),
+    "evolve_harness": spec("Have the refiner edit your harness now, from the last num_steps steps.", "reasoning", reasoning=str,
+                           num_steps={"type": "integer", "minimum": 1, "maximum": 200}),
+}
+RETURN = spec("End this sub-agent and hand control back.", "reasoning", reasoning=str)
+
+
+def clip(value: Any) -> Any:
+    """Long texts in a result, cut in the middle: what is stored is what is sent."""
+    if isinstance(value, str) and len(value) > CLIP:
+        return f"{value[:CLIP // 2]} [... {len(value) - CLIP} characters cut ...] {value[-CLIP // 2:]}"
+    if isinstance(value, dict):
+        return {k: clip(v) for k, v in value.items()}
+    return [clip(v) for v in value[:60]] if isinstance(value, list) else value
+
+
+def tool_list(tools: dict[str, tuple[str, dict]]) -> list[dict]:
+    return [{"type": "function", "function": {"name": n, "description": d, "parameters": s}} for n, (d, s) in tools.items()]
+
+
+def picture(frame: Any) -> dict:
+    """A frame (height, width, 3) uint8 as an image part at twice its size."""
+    out, image = io.BytesIO(), Image.fromarray(frame)
+    image.resize((image.width * 2, image.height * 2), Image.Resampling.NEAREST).save(out, "PNG")
+    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()}}
+
+
+def history(thread: list[Step]) -> list[Step]:
+    """The turns that are still in the context: at least KEEP, starting with one that carried an observation."""
+    start = max(0, (len(thread) - KEEP) // BLOCK * BLOCK)
+    while start > 0 and thread[start].obs is None:
+        start -= 1
+    return thread[start:]
+
+
+def turn_messages(step: Step) -> list[dict]:
+    """One past turn as messages: what was observed, what was answered, what came of each call."""
+    messages = [{"role": "user", "content": step.obs}] if step.obs is not None else []
+    if not step.reply.calls:
+        return messages + [{"role": "assistant", "content": step.reply.text or "(empty)"}, {"role": "user", "content": NUDGE}]
+    calls = [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.args if isinstance(c.args, dict) else {})}}
+             for c in step.reply.calls]
+    messages.append({"role": "assistant", "content": step.reply.text, "tool_calls": calls})
+    return messages + [{"role": "tool", "tool_call_id": c.id, "name": c.name, "content": json.dumps(r, ensure_ascii=False)}
+                       for c, r in zip(step.reply.calls, step.results)]
+
+
+def context(system: str, overview: str, thread: list[Step], obs: str | None, frame: Any) -> list[dict]:
+    """What the model is sent: system, history, and, in the last message that is an observation, H's overview and the frame.
+
+    obs: the new observation; None when the last calls could not change the game. frame: None for a model without vision.
+    """
+    messages = [{"role": "system", "content": system}] + [m for step in history(thread) for m in turn_messages(step)]
+    if obs is not None:
+        messages.append({"role": "user", "content": obs})
+    last = max(i for i, m in enumerate(messages) if m["role"] == "user" and m["content"] != NUDGE)
+    content = f"{overview}\n\n{messages[last]['content']}" if overview else messages[last]["content"]
+    messages[last] = {"role": "user", "content": content if frame is None else [{"type": "text", "text": content}, picture(frame)]}
+    return messages
+
+
+class Agent:
+    """The orchestrator and its sub-agents: one H, one environment, one list of steps."""
+
+    def __init__(self, env: Env, harness: Harness, ask: Callable[[str, list, list], Reply], *, seed: int = 0, vision: bool = False,
+                 on_step: Callable[[Step], None] = lambda step: None, on_edit: Callable[[Edit], None] = lambda edit: None):
+        self.env, self.harness, self.ask, self.seed, self.vision = env, harness, ask, seed, vision
+        self.on_step, self.on_edit = on_step, on_edit
+        self.sandbox, self.steps, self.t = Sandbox(), [], 0
+        self.threads: dict[str, list[Step]] = defaultdict(list)
+        self.refine_asked = 0        # steps that evolve_harness wants the refiner to read; 0: it was not called
+        self.all_tools = {**env.tools, **TOOLS}
+        self.acting = {*env.tools, "run_skill", "execute_custom_subagent"}
+
+    # -- one turn
+
+    def step(self) -> Step:
+        """One turn of the orchestrator: observe, think, act."""
+        tools = {n: t for n, t in self.all_tools.items() if not self.harness.tools or n in self.harness.tools}
+        actions = "; ".join(f"`tools['{n}']({', '.join(s['properties'])})`: {d}" for n, (d, s) in self.env.tools.items())
+        return self.turn(MAIN, fill("system", actions=actions, policy=self.harness.prompt), tools)
+
+    def turn(self, who: str, system: str, tools: dict[str, tuple[str, dict]], depth: int = 0) -> Step:
+        thread, world = self.threads[who], self.env.observe()
+        obs = world.text if self.wants_observation(thread) else None
+        overview = self.harness.overview() if {"run_skill", "execute_custom_subagent", *STORES} & set(tools) else ""
+        messages = context(system, overview and f"Your harness\n{overview}", thread, obs, world.frame if self.vision else None)
+        listed = tool_list(tools)
+        version, reached = self.harness.version, set(world.state["progress"]["reached"])
+        reply = self.ask("agent" if who == MAIN else "subagent", messages, listed)
+        self.t += 1
+        t = self.t
+        results = [clip(self.carry_out(call, tools, t, depth)) if i < CALLS else
+                   {"success": False, "error": f"not carried out: a reply may hold {CALLS} calls"} for i, call in enumerate(reply.calls)]
+        progress, pos = self.env.observe().state["progress"], world.state.get("player_position", {})
+        step = Step(t, who, version, obs, world.key, f"{world.state.get('location', '')} ({pos.get('x')}, {pos.get('y')})",
+                    digest(messages, listed), reply, results, progress["presses"], [m for m in progress["reached"] if m not in reached])
+        thread.append(step)
+        self.steps.append(step)
+        self.on_step(step)
+        return step
+
+    def wants_observation(self, thread: list[Step]) -> bool:
+        return not thread or any(c.name in self.acting for c in thread[-1].reply.calls) or all(s.obs is None for s in thread[-10:])
+
+    def carry_out(self, call: Call, tools: dict[str, tuple[str, dict]], t: int, depth: int) -> dict:
+        """One call -> its result. A call that does not fit its tool's schema is answered with what was wrong."""
+        if call.name not in tools:
+            return {"success": False, "error": f"no such tool: {call.name[:80]}; the tools are {', '.join(tools)}"}
+        wrong = problems(call.args, tools[call.name][1]) if isinstance(call.args, dict) else "the arguments are not a JSON object"
+        if wrong:
+            return {"success": False, "error": f"{call.name} was not carried out: {wrong}"}
+        if call.name in self.env.tools:
+            return self.env.act(call.name, call.args)
+        if call.name in STORES:
+            return self.process(STORES[call.name], call.args, t)
+        return getattr(self, call.name)(call.args, t, depth)
+
+    # -- tools: H
+
+    def process(self, part: str, args: dict, t: int) -> dict:
+        """process_memory, process_skill, process_subagent: each entry stands alone; one that fails does not stop the others."""
+        results, store = [], getattr(self.harness, part)
+        for entry in args["entries"] or ([{}] if args["action"] == "read" else []):
+            id = str(entry.get("id", ""))
+            try:
+                if args["action"] == "read":
+                    if id and id not in store:
+                        raise EditError(f"no entry {id[:80]!r} in {part}; there are {', '.join(list(store)[:30]) or 'none'}")
+                    if id and part == "memory":
+                        self.harness.used(id, True, t)
+                    results.append({"id": id, **asdict(store[id])} if id else {k: getattr(v, "title", None) or v.name for k, v in list(store.items())[:ENTRIES]})
+                else:
+                    op = {"add": "create"}.get(args["action"], args["action"])
+                    fields = {k: v for k, v in entry.items() if k != "id"}
+                    edit = self.harness.edit(op, part, id, fields, by="agent", step=t, why=args["reasoning"], known_tools=self.all_tools)
+                    self.on_edit(edit)
+                    results.append({"success": True, "id": edit.id, "version": edit.version})
+            except EditError as e:
+                results.append({"success": False, "error": str(e)})
+        return {"success": all(r.get("success", True) is True for r in results), "results": results}
+
+    def evolve_harness(self, args: dict, t: int, depth: int) -> dict:
+        self.refine_asked = args.get("num_steps", 50)
+        return {"success": True, "note": "the refiner reads the trajectory once this step is complete"}
+
+    # -- tools: code
+
+    def game_tools(self, may_act: bool, count: dict) -> dict[str, Callable]:
+        """The skill API. count["presses"] and count["trace"] collect what was done, also when the code fails later."""
+        def action(name: str) -> Callable:
+            def act(*values: Any, **args: Any) -> dict:
+                args = {**dict(zip(self.env.tools[name][1]["properties"], values)), **args}
+                args.setdefault("reasoning", "skill")
+                if not may_act:
+                    raise ToolRefused(f"run_code may look, not act: {name} was not carried out")
+                if count["presses"] >= SKILL_PRESSES:
+                    raise ToolRefused(f"the limit of {SKILL_PRESSES} presses a skill is reached")
+                if wrong := problems(args, self.env.tools[name][1]):
+                    return {"success": False, "error": f"{name} was not carried out: {wrong}"}
+                result = self.env.act(name, args)
+                count["presses"] += result.get("presses", 0)
+                count["trace"] += result.get("trace", [])
+                return result
+            return act
+
+        def get_game_state() -> dict:
+            obs = self.env.observe()
+            return {k: v for k, v in obs.state.items() if k not in ("map", "progress")} | {"state_text": obs.text}
+
+        return {n: action(n) for n in self.env.tools} | {
+            "get_game_state": get_game_state, "get_map_data": lambda: self.env.observe().state.get("map", {})}
+
+    def execute(self, code: str, args: dict, t: int, may_act: bool) -> dict:
+        count = {"presses": 0, "trace": []}
+        done = self.sandbox.run(code, args, self.game_tools(may_act, count), seed=self.seed * 1_000_003 + t)
+        out = {"success": not done.error, "presses": count["presses"], "trace": count["trace"][-40:]} if may_act else {"success": not done.error}
+        if done.stdout:
+            out["stdout"] = done.stdout
+        if done.error:
+            return out | {"error": done.error, "line": done.line, "traceback": done.traceback}
+        return out | {"result": done.result}
+
+    def run_skill(self, args: dict, t: int, depth: int) -> dict:
+        id, skill = args["skill_id"], self.harness.skills.get(args["skill_id"])
+        if skill is None:
+            return {"success": False, "error": f"no skill {id[:80]!r}; there are {', '.join(self.harness.skills) or 'none'}"}
+        if not skill.code:
+            return {"success": True, "skill_id": id, "result": skill.description, "note": "a text skill: follow it yourself"}
+        out = {"skill_id": id} | self.execute(skill.code, args.get("args", {}), t, may_act=True)
+        result = out.get("result")
+        # A skill may say itself that it failed: {"success": False, ...} or a text that starts with "error".
+        failed = isinstance(result, dict) and result.get("success") is False or str(result).lower().startswith("error")
+        self.harness.used(id, out["success"] and not failed, t, out.get("error") or str(result))
+        return out
+
+    def run_code(self, args: dict, t: int, depth: int) -> dict:
+        return self.execute(args["code"], args.get("args", {}), t, may_act=False)
+
+    # -- tools: sub-agents and history
+
+    def execute_custom_subagent(self, args: dict, t: int, depth: int) -> dict:
+        """Run a sub-agent until it returns control, its turns are used up, or, one_step, its single turn is done."""
+        id = args.get("subagent_id", "")
+        sub = self.harness.subagents.get(id)
+        if not id:
+            inline = {"name": "inline", **args.get("config", {})}
+            if wrong := problems(inline, schema(SubAgent)):
+                return {"success": False, "error": f"config: {wrong}"}
+            id, sub = "inline", SubAgent(**inline)
+        if sub is None:
+            return {"success": False, "error": f"no sub-agent {id[:80]!r}; there are {', '.join(self.harness.subagents) or 'none'}"}
+        if depth >= 2:
+            return {"success": False, "error": "a sub-agent's sub-agent may not call another"}
+        tools = {n: s for n, s in self.all_tools.items() if n in (sub.available_tools or self.env.tools)} | {"return_control": RETURN}
+        text = "\n".join(filter(None, (sub.system_instructions, sub.directive))) or sub.description or sub.name
+        system = fill("subagent", name=sub.name, instructions=text, task=args.get("task") or args["reasoning"],
+                      return_condition=sub.return_condition or "the task is done")
+        limit = 1 if sub.handler_type == "one_step" else min(int(sub.max_turns), args.get("max_steps", 50))
+        who, turns, final = f"{id}@{t}", 0, ""
+        while turns < limit and not final:
+            step = self.turn(who, system, tools, depth + 1)
+            turns += 1
+            final = next((c.args["reasoning"] for c, r in zip(step.reply.calls, step.results)
+                          if c.name == "return_control" and r["success"]), "")
+        if id != "inline":
+            self.harness.used(id, bool(final) or limit == 1, t, "" if final or limit == 1 else f"used up its {limit} turns")
+        del self.threads[who]
+        return {"success": True, "subagent_name": sub.name, "turns_taken": turns, "hit_safety_cap": not final and limit > 1,
+                "final_reasoning": final or step.reply.text}
+
+    def return_control(self, args: dict, t: int, depth: int) -> dict:
+        return {"success": bool(args["reasoning"].strip())} | ({} if args["reasoning"].strip() else {"error": "say what came of the task"})
+
+    def process_trajectory_history(self, args: dict, t: int, depth: int) -> dict:
+        first, last = args["window_range"]
+        window = [s for s in self.steps if first <= s.t <= last][-100:]
+        if not window:
+            return {"success": False, "error": f"no steps {first} to {last}; there are 1 to {t - 1}"}
+        text = fill("history", first=str(first), last=str(last), window="\n".join(s.line() for s in window), directive=args["directive"])
+        return {"success": True, "analysis": self.ask("history", [{"role": "user", "content": text}], []).text}
+

@@ -1,0 +1,185 @@
+"""The environment: what the agent sees, and the only place where the game moves.
+
+`Env` is the whole contract. A new domain is a new file in games/ (toy.py is the template) with a class `Game` that either
+is an Env itself or, for a Game Boy game, says how its memory is read (red.py) and is played through `GameBoy` below.
+
+Departures from the paper (section 3): the game moves only when an action says so, never while the model thinks, and a
+press waits until the game has settled instead of a fixed 120 frames (`--frames 120` gives the paper's step).
+"""
+import contextlib
+import importlib
+import io
+import json
+import warnings
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from models import Reply, digest
+from runlog import BadInput
+
+HOLD, QUIET, CAP = 8, 24, 1200       # frames: a button is held; unchanged screen that counts as settled; longest wait
+BUTTONS = ["A", "B", "START", "SELECT", "UP", "DOWN", "LEFT", "RIGHT", "WAIT"]
+GAMES = {"blue": "red"}              # names that another file plays
+
+
+@dataclass(frozen=True)
+class Observation:
+    text: str                        # what the model reads
+    frame: np.ndarray | None         # (height, width, 3) uint8, or None where there is no picture
+    state: dict                      # JSON-able; skills see all of it but "progress"
+    key: str                         # unchanged key = the world did not change, as far as a player can see
+
+
+@dataclass(frozen=True)
+class Step:
+    """One turn of an agent: a row of trajectory.jsonl. The prompt is rebuilt from these rows, so only its hash is kept."""
+
+    t: int                           # turns so far, sub-agents' included; 1 is the first
+    agent: str                       # "orchestrator", or "<sub-agent's id>@<step that called it>"
+    version: int                     # H's version when the model was asked
+    obs: str | None                  # the observation sent; None: answered in the same conversation
+    key: str                         # the world's key before the calls
+    place: str                       # "location (x, y)" before the calls
+    sha: str                         # hash of the messages and tools that the model was sent
+    reply: Reply
+    results: list[dict]              # one a call, in order
+    presses: int                     # button presses of the whole run, after this step
+    milestones: list[str]            # those reached in this step
+
+    def to_json(self) -> dict:
+        return {**self.__dict__, "reply": self.reply.to_json()}
+
+    def line(self) -> str:
+        """The step in one line: where, what was called, what came of it. The Refiner's window is made of these."""
+        def short(value: Any, size: int) -> str:
+            text = json.dumps(value, ensure_ascii=False)
+            return text if len(text) <= size else text[:size] + "…"
+
+        args = lambda c: {k: v for k, v in c.args.items() if k != "reasoning"} if isinstance(c.args, dict) else c.args
+        did = "; ".join(f"{c.name} {short(args(c), 240)} -> {short(r, 600)}" for c, r in zip(self.reply.calls, self.results))
+        end = f" MILESTONES {', '.join(self.milestones)}" if self.milestones else ""
+        return f"[{self.t}] {self.agent} at {self.place}: {did or 'no tool call'}{end}"
+
+    @staticmethod
+    def from_json(row: dict) -> "Step":
+        return Step(**{**row, "reply": Reply.from_json(row["reply"])})
+
+
+class Env(Protocol):
+    """A world without reset. `tools` is its action vocabulary: {name: (description, JSON Schema of the arguments)}.
+
+    `observe().state["progress"]` = {"milestones": [all, in order], "reached": {name: presses}, "presses": int}.
+    `act` never raises for a bad action: the result says what was wrong and the world has not moved.
+    """
+
+    tools: dict[str, tuple[str, dict]]
+
+    def observe(self) -> Observation: ...
+    def act(self, name: str, args: dict) -> dict: ...
+    def save(self) -> bytes: ...
+    def load(self, data: bytes) -> None: ...
+
+
+def open_env(game: str, rom: str = "", seed: int = 0, frames: int = 0) -> Env:
+    """The environment of `game`, looked up by name in games/. Raises BadInput."""
+    name = GAMES.get(game, game)
+    files = {p.stem for p in (Path(__file__).parent / "games").glob("*.py")} - {"__init__"}
+    if name not in files:
+        raise BadInput(f"--game {game}: no such game; choose one of {', '.join(sorted(files | set(GAMES)))}")
+    made = importlib.import_module(f"games.{name}").Game(seed=seed)
+    return made if hasattr(made, "act") else GameBoy(made, made.rom(rom), frames)
+
+
+class GameBoy:
+    """A Game Boy cartridge under PyBoy. Moves only inside `act`; the same presses give the same memory, bit for bit."""
+
+    tools = {"press_buttons": (
+        "Press buttons one after another. Each is held for a moment, then the game runs on until it wants input again. "
+        "WAIT presses nothing for a moment.",
+        {"type": "object", "properties": {
+            "buttons": {"type": "array", "items": {"type": "string", "enum": BUTTONS}, "minItems": 1, "maxItems": 20},
+            "reasoning": {"type": "string"}}, "required": ["buttons", "reasoning"], "additionalProperties": False})}
+
+    def __init__(self, game: Any, rom: bytes, frames: int = 0):
+        with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pyboy import PyBoy
+        self.game, self.frames, self.presses, self.reached = game, frames, 0, {}
+        # subtle: from memory, never from a path: PyBoy would read and write a ROM.ram beside the user's file.
+        self.boy = PyBoy(io.BytesIO(rom), window="null", sound_emulated=False, log_level="ERROR", no_input=True)
+        self.mem = self.boy.memory
+        self.game.prepare(self.mem)
+        self.boy.tick(90, False, False)                              # PyBoy's own boot ROM takes 80 frames
+        self.settle()
+
+    def settle(self) -> bool:
+        """Run until the game wants input: control in the overworld, an arrow or a cursor, or a still screen.
+
+        False when it was still busy after CAP frames.
+        """
+        if self.frames:
+            return bool(self.boy.tick(self.frames, True, False)) or True
+        still, last = 0, None
+        for _ in range(CAP // 4):
+            self.boy.tick(4, False, False)
+            screen = self.mem[0xC3A0:0xC508]
+            still, last = (still + 4, last) if screen == last else (0, screen)
+            wanted = self.game.settled(self.mem) or self.game.prompt(self.mem)
+            if still >= 8 and wanted or still >= QUIET and self.game.ui_open(self.mem):
+                break
+        self.boy.tick(1, True, False)                                # draw the picture once, at rest
+        return still >= 8
+
+    def press(self, button: str) -> str:
+        """One button press. Returns a line of feedback: what lay ahead, and whether the player moved."""
+        before = self.game.read(self.mem)
+        if button != "WAIT":
+            self.boy.button_press(button.lower())
+        self.boy.tick(HOLD, False, False)
+        if button != "WAIT":
+            self.boy.button_release(button.lower())
+        settled = self.settle()
+        self.presses += 1
+        if self.game.settled(self.mem):      # never during a fade: there the map is new and the position still old
+            for name in self.game.reached(self.mem):
+                self.reached.setdefault(name, self.presses)
+        return self.game.feedback(button, before, self.game.read(self.mem)) + ("" if settled else " (busy)")
+
+    def act(self, name: str, args: dict) -> dict:
+        if name != "press_buttons":
+            return {"success": False, "error": f"no such action: {name}; the actions are {', '.join(self.tools)}"}
+        if bad := [b for b in args.get("buttons") or ["(none)"] if b not in BUTTONS]:
+            return {"success": False, "error": f"not a button: {bad[0]}; the buttons are {' '.join(BUTTONS)}; nothing was pressed"}
+        had = list(self.reached)
+        trace = [self.press(b) for b in args["buttons"]]
+        new = [m for m in self.reached if m not in had]
+        return {"success": True, "presses": len(trace), "trace": trace} | ({"milestones": new} if new else {})
+
+    def observe(self) -> Observation:
+        state = self.game.read(self.mem)
+        # People who walk by themselves are not in the key: a blocked player must not look like progress.
+        key = digest({k: v for k, v in state.items() if k != "map"}, state["map"]["signs"], state["map"]["warps"])
+        state["progress"] = {"milestones": list(self.game.milestones), "reached": dict(self.reached), "presses": self.presses}
+        return Observation(self.game.render(state), self.boy.screen.ndarray[:, :, :3].copy(), state, key)
+
+    def save(self) -> bytes:
+        """Nothing is queued between presses, so a PyBoy state holds all of the emulator; ours is put in front."""
+        out = io.BytesIO()
+        self.boy.save_state(out)
+        head = json.dumps({"game": self.game.name, "presses": self.presses, "reached": self.reached}).encode()
+        return len(head).to_bytes(4, "big") + head + zlib.compress(out.getvalue(), 1)
+
+    def load(self, data: bytes) -> None:
+        size = int.from_bytes(data[:4], "big")
+        head = json.loads(data[4:4 + size])
+        if head["game"] != self.game.name:
+            raise BadInput(f"this state belongs to {head['game']}, not to {self.game.name}")
+        self.boy.load_state(io.BytesIO(zlib.decompress(data[4 + size:])))
+        self.presses, self.reached = head["presses"], head["reached"]
+
+    def close(self) -> None:
+        self.boy.stop(save=False)

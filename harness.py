@@ -1,0 +1,362 @@
+"""The harness H = (p, G, K, M): prompt, sub-agents, skills, memory, and the edits that change it (paper section 3.1).
+
+    python harness.py log RUN              every edit: version, step, by whom, what, why
+    python harness.py show RUN [ENTRY]     H as it is now, or one entry whole
+    python harness.py diff RUN V1 V2       what changed between two versions
+    python harness.py undo RUN VERSION     take one edit back; the undo is an edit too
+
+Every change, whoever makes it, is an `Edit` that passed `Harness.edit`. H at any version is the fold of the edits up to
+it; harness.json is that fold, written for people. Departure from the paper: edits can be listed, compared and undone.
+"""
+import argparse
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from runlog import BadInput, append_row, locked, read_rows, write_atomic
+
+PROMPT_CAP, TEXT_CAP, ENTRIES = 24_000, 12_000, 200      # characters of p; of a long text; entries of one store
+
+
+def text(cap: int, default: str = "", **rules: Any) -> Any:
+    return field(default=default, metadata={"type": "string", "maxLength": cap, **rules})
+
+
+def scale(default: int, low: int, high: int) -> Any:
+    return field(default=default, metadata={"type": "integer", "minimum": low, "maximum": high})
+
+
+def words() -> Any:
+    return field(default_factory=list, metadata={"type": "array", "items": {"type": "string", "maxLength": 80}, "maxItems": 40})
+
+
+SOURCE = {"enum": ["orchestrator", "evolved", "bootstrapped", "human"]}
+
+
+@dataclass
+class Memory:
+    """M: one fact. Field names are those of the released reference, so that its stores can be read."""
+
+    title: str = field(metadata={"type": "string", "minLength": 1, "maxLength": 200})
+    content: str = text(TEXT_CAP)
+    path: str = text(200)
+    location: str = text(200)
+    coordinates: str = text(80)
+    tags: list[str] = words()
+    importance: int = scale(3, 1, 5)
+    source: str = text(20, "orchestrator", **SOURCE)
+
+
+@dataclass
+class Skill:
+    """K: executable Python (run in the sandbox), or, with no code, a text that says how to do something."""
+
+    name: str = field(metadata={"type": "string", "minLength": 1, "maxLength": 200})
+    description: str = text(2_000)
+    code: str = text(TEXT_CAP)
+    path: str = text(200)
+    effectiveness: str = text(10, "medium", enum=["low", "medium", "high"])
+    importance: int = scale(3, 1, 5)
+    source: str = text(20, "orchestrator", **SOURCE)
+
+
+@dataclass
+class SubAgent:
+    """G: a model call with its own instructions, tools and small context. `looping` runs until it returns control."""
+
+    name: str = field(metadata={"type": "string", "minLength": 1, "maxLength": 200})
+    description: str = text(2_000)
+    handler_type: str = text(10, "looping", enum=["looping", "one_step"])
+    max_turns: int = scale(25, 1, 50)
+    available_tools: list[str] = words()
+    system_instructions: str = text(TEXT_CAP)
+    directive: str = text(TEXT_CAP)
+    return_condition: str = text(2_000)
+    path: str = text(200)
+    importance: int = scale(3, 1, 5)
+    source: str = text(20, "orchestrator", **SOURCE)
+
+
+PARTS = {"subagents": (SubAgent, "sa"), "skills": (Skill, "skill"), "memory": (Memory, "mem")}
+ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+def schema(cls: type) -> dict:
+    """The JSON Schema of one entry: the dataclass is the only place where its fields and limits are written."""
+    return {"type": "object", "additionalProperties": False, "properties": {f.name: dict(f.metadata) for f in fields(cls)},
+            "required": [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]}
+
+
+SCHEMAS = {part: schema(cls) for part, (cls, _) in PARTS.items()}
+
+
+class EditError(BadInput):
+    """An edit that H does not accept; the message names the field and the limit. Nothing has changed."""
+
+
+def problems(instance: Any, rules: dict) -> str:
+    """What `instance` breaks of a JSON Schema, in one line; '' when it is valid."""
+    errors = sorted(Draft202012Validator(rules).iter_errors(instance), key=lambda e: list(map(str, e.absolute_path)))
+    return "; ".join(f"{'.'.join(map(str, e.absolute_path)) or 'arguments'}: {e.message[:300]}" for e in errors[:4])
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of H: a row of edits.jsonl. `before` and `after` hold the fields that changed (all, on create/delete)."""
+
+    version: int                     # H's version once this edit is applied
+    step: int                        # the step at which it was made
+    by: str                          # agent, refiner, human, guard, import, undo
+    op: str                          # create, update, delete
+    part: str                        # prompt, subagents, skills, memory
+    id: str
+    before: Any
+    after: Any
+    why: str
+
+
+@dataclass
+class Uses:
+    """How often an entry was used: evidence for the Refiner. Not part of H; derived from the trajectory."""
+
+    calls: int = 0
+    successes: int = 0
+    last_step: int = 0
+    last_error: str = ""
+
+
+@dataclass
+class Harness:
+    prompt: str = ""
+    subagents: dict[str, SubAgent] = field(default_factory=dict)
+    skills: dict[str, Skill] = field(default_factory=dict)
+    memory: dict[str, Memory] = field(default_factory=dict)
+    tools: list[str] = field(default_factory=list)       # the agent's tools, fixed for a run; empty: all of them
+    version: int = 0
+    counts: dict[str, int] = field(default_factory=dict)  # highest number given per part: ids are never used twice
+    uses: dict[str, Uses] = field(default_factory=dict)
+
+    # -- H (+) delta
+
+    def edit(self, op: str, part: str, id: str = "", value: Any = None, *, by: str, step: int, why: str = "",
+             known_tools: Iterable[str] = ()) -> Edit:
+        """Check one change against H as it is now and apply it. Raises EditError; then nothing has changed.
+
+        value: the new prompt (str), or the fields of an entry (dict; on update only those that change).
+        """
+        if part == "prompt":
+            if op != "update" or not isinstance(value, str) or not value.strip():
+                raise EditError("prompt: it can only be updated, with a text that is not empty")
+            if len(value) > PROMPT_CAP:
+                raise EditError(f"prompt: {len(value)} characters; the limit is {PROMPT_CAP}")
+            before, after = self.prompt, value
+        elif part in PARTS:
+            id, before, after = self._entry(op, part, id, value, set(known_tools))
+        else:
+            raise EditError(f"no such part of H: {part!r}; the parts are prompt, {', '.join(PARTS)}")
+        if op == "update" and before == after:
+            raise EditError(f"{part} {id}: nothing would change".replace("  ", " "))
+        edit = Edit(self.version + 1, step, by, op, part, id, before, after, str(why)[:500])
+        self.apply(edit)
+        return edit
+
+    def _entry(self, op: str, part: str, id: str, value: Any, known: set[str]) -> tuple[str, Any, Any]:
+        cls, prefix = PARTS[part]
+        store = getattr(self, part)
+        if op == "create":
+            id = id or f"{prefix}_{self.counts.get(part, 0) + 1:04d}"
+            if not ID.fullmatch(id):
+                raise EditError(f"{part}: id {id[:80]!r} must start with a letter and hold only letters, digits, _ and -")
+            if id in store:
+                raise EditError(f"{part}: {id} exists already; update it")
+            if len(store) >= ENTRIES:
+                raise EditError(f"{part}: {ENTRIES} entries are the limit; delete one first")
+        elif id not in store:
+            raise EditError(f"{part}: no entry {id[:80]!r}; there are {', '.join(list(store)[:30]) or 'none'}")
+        if op == "delete":
+            return id, asdict(store[id]), None
+        if not isinstance(value, dict) or op not in ("create", "update"):
+            raise EditError(f"{part}: {op} needs an object of fields")
+        old = asdict(store[id]) if op == "update" else {}
+        new = {**old, **value}
+        if wrong := problems(new, SCHEMAS[part]):
+            raise EditError(f"{part} {id}: {wrong}")
+        if part == "subagents" and known and (odd := sorted(set(new.get("available_tools", [])) - known)):
+            raise EditError(f"{part} {id}: unknown tools {', '.join(odd)}; the tools are {', '.join(sorted(known))}")
+        new = asdict(cls(**{k: int(v) if isinstance(v, float) else v for k, v in new.items()}))
+        if op == "create":
+            return id, None, new
+        changed = [k for k in new if new[k] != old[k]]
+        return id, {k: old[k] for k in changed}, {k: new[k] for k in changed}
+
+    def apply(self, edit: Edit) -> None:
+        """H <- H (+) edit. The edit was checked when it was made; folding a log repeats exactly what happened."""
+        if edit.part == "prompt":
+            self.prompt = edit.after
+        else:
+            cls, prefix = PARTS[edit.part]
+            store = getattr(self, edit.part)
+            if edit.op == "delete":
+                store.pop(edit.id, None)
+            else:
+                store[edit.id] = cls(**{**(asdict(store[edit.id]) if edit.op == "update" else {}), **edit.after})
+            if number := re.fullmatch(rf"{prefix}_(\d+)", edit.id):
+                self.counts[edit.part] = max(self.counts.get(edit.part, 0), int(number[1]))
+        self.version = edit.version
+
+    def undo(self, edits: list[Edit], version: int, step: int, by: str = "undo") -> Edit:
+        """Take the edit that made `version` back. Later changes to other fields of the same entry stay. Raises EditError."""
+        old = next((e for e in edits if e.version == version), None)
+        if old is None:
+            raise EditError(f"there is no edit {version}; there are {edits[0].version if edits else 0} to {self.version}")
+        why = f"undo of edit {version} ({old.by}: {old.why})"
+        again = dict(by=by, step=step, why=why)
+        if old.part == "prompt":
+            if self.prompt != old.after:
+                raise EditError(f"the prompt has been rewritten since edit {version}; undo the later edit first")
+            if not old.before:
+                raise EditError("the first prompt cannot be undone: a prompt is never empty; update it instead")
+            return self.edit("update", "prompt", "", old.before, **again)
+        if old.op == "create":
+            return self.edit("delete", old.part, old.id, **again)
+        if old.op == "delete":
+            return self.edit("create", old.part, old.id, old.before, **again)
+        now = asdict(getattr(self, old.part)[old.id]) if old.id in getattr(self, old.part) else {}
+        back = {k: v for k, v in old.before.items() if now.get(k) == old.after[k]}
+        if not back:
+            raise EditError(f"nothing of edit {version} is left: {old.part} {old.id} has changed since")
+        return self.edit("update", old.part, old.id, back, **again)
+
+    # -- what the model sees
+
+    def overview(self) -> str:
+        """H without p, as a short list: ids, titles and use counts; contents are read through the tools."""
+        lines = []
+        for part in PARTS:
+            store = getattr(self, part)
+            lines.append(f"## {part} ({len(store)})")
+            ranked = sorted(store.items(), key=lambda kv: (-kv[1].importance, kv[1].path, kv[0]))
+            for id, entry in ranked[:ENTRIES]:
+                title = getattr(entry, "title", None) or entry.name
+                hint = getattr(entry, "description", "") or ", ".join(filter(None, (getattr(entry, "location", ""), getattr(entry, "coordinates", ""))))
+                use = self.uses.get(id)
+                count = f" [used {use.calls}, ok {use.successes}]" if use else ""
+                where = f"{entry.path.strip('/')}/" if entry.path.strip("/") else ""
+                lines.append(f"- {where}{id}: {title}" + (f": {' '.join(hint.split())[:160]}" if hint else "") + count)
+        return "\n".join(lines)
+
+    def used(self, id: str, ok: bool, step: int, error: str = "") -> None:
+        use = self.uses.setdefault(id, Uses())
+        use.calls, use.successes, use.last_step = use.calls + 1, use.successes + ok, step
+        use.last_error = "" if ok else error[:500]
+
+    # -- files
+
+    def to_json(self) -> dict:
+        """H alone: what the fold of edits.jsonl must equal."""
+        return {"version": self.version, "tools": self.tools, "prompt": self.prompt,
+                **{part: {k: asdict(v) for k, v in getattr(self, part).items()} for part in PARTS}}
+
+    def save(self, path: Path) -> None:
+        write_atomic(path, json.dumps(self.to_json() | {"uses": {k: asdict(v) for k, v in self.uses.items()}},
+                                      indent=1, ensure_ascii=False).encode())
+
+
+def fold(edits: Iterable[Edit], tools: Iterable[str] = ()) -> Harness:
+    """H at the end of `edits`, from nothing."""
+    harness = Harness(tools=list(tools))
+    for edit in edits:
+        harness.apply(edit)
+    return harness
+
+
+def imported(row: dict) -> tuple[list[Edit], list[str]]:
+    """A harness.json -> the edits by "import" that make it, and its tools. Every entry is validated. Raises EditError."""
+    if unknown := set(row) - {"version", "tools", "prompt", "uses", *PARTS}:
+        raise EditError(f"unknown part of a harness: {', '.join(sorted(unknown))}")
+    harness, edits = Harness(), []
+    add = lambda *what: edits.append(harness.edit(*what, by="import", step=0, why="the harness that the run starts with"))
+    if row.get("prompt"):
+        add("update", "prompt", "", row["prompt"])
+    for part in PARTS:
+        for id, entry in row.get(part, {}).items():
+            add("create", part, id, entry)
+    return edits, list(row.get("tools", []))
+
+
+def read_edits(path: Path) -> list[Edit]:
+    return [Edit(**row) for row in read_rows(path)]
+
+
+def undo(run: Path, version: int) -> Edit:
+    """Undo an edit of a run that is stopped. The run takes it up at --resume. Raises BadInput."""
+    with locked(run):
+        edits, steps = read_edits(run / "edits.jsonl"), read_rows(run / "trajectory.jsonl")
+        harness = fold(edits)
+        edit = harness.undo(edits, version, step=max((row["t"] for row in steps), default=0))
+        append_row(run / "edits.jsonl", asdict(edit))
+        saved = json.loads((run / "harness.json").read_text(encoding="utf-8")) if (run / "harness.json").exists() else {}
+        harness.tools, harness.uses = saved.get("tools", []), {k: Uses(**v) for k, v in saved.get("uses", {}).items()}
+        harness.save(run / "harness.json")
+    return edit
+
+
+# -- python harness.py log | show | diff | undo
+
+def describe(edit: Edit) -> str:
+    what = f"{edit.op} {edit.part}" + (f" {edit.id}" if edit.id else "")
+    if edit.op == "update":
+        size = lambda v: f"{len(v)} characters" if isinstance(v, str) else ", ".join(v)
+        what += f" ({size(edit.after)})"
+    return f"{edit.version:4d}  step {edit.step:<5d} {edit.by:8s} {what:48s} {edit.why[:100]}"
+
+
+def diff(old: Harness, new: Harness) -> str:
+    lines = lambda h: json.dumps({k: v for k, v in h.to_json().items() if k != "version"}, indent=1, ensure_ascii=False).replace("\\n", "\n").splitlines()
+    return "\n".join(difflib.unified_diff(lines(old), lines(new), f"version {old.version}", f"version {new.version}", lineterm="", n=2))
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, more in (("log", []), ("show", ["entry"]), ("diff", ["v1", "v2"]), ("undo", ["version"])):
+        sub = commands.add_parser(name)
+        sub.add_argument("run", type=Path, help="a run's folder")
+        for arg in more:
+            sub.add_argument(arg, **({"nargs": "?", "default": ""} if arg == "entry" else {"type": int}))
+    args = parser.parse_args(argv)
+    log = args.run / "edits.jsonl"
+    try:
+        if not log.exists():
+            raise EditError(f"{args.run} holds no edits.jsonl: give the folder of a run")
+        edits = read_edits(log)
+        harness = fold(edits)
+        if args.command == "log":
+            print("\n".join(describe(e) for e in edits))
+        elif args.command == "diff":
+            at = lambda v: fold(e for e in edits if e.version <= v)
+            print(diff(at(args.v1), at(args.v2)) or "no difference")
+        elif args.command == "undo":
+            print(describe(undo(args.run, args.version)))
+        elif args.entry:
+            found = [getattr(harness, p)[args.entry] for p in PARTS if args.entry in getattr(harness, p)]
+            if not found:
+                raise EditError(f"no entry {args.entry!r}; `python harness.py show {args.run}` lists them")
+            print("\n".join(f"{k}: {v}" for k, v in asdict(found[0]).items()))
+        else:
+            print(f"version {harness.version}\n\n# prompt\n{harness.prompt}\n\n{harness.overview()}")
+    except (BadInput, OSError) as e:
+        print(f"harness.py: {e}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

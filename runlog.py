@@ -1,0 +1,136 @@
+"""A run's files: append-only logs, the reply log that makes a kill harmless, the checkpoint, the lock.
+
+runs/<name>/: settings.json, replies.jsonl (every model reply, before it is used), trajectory.jsonl (a row a step),
+edits.jsonl (a row a change of H), refinements.jsonl, harness.json (H for people), checkpoint, frames/.
+
+A checkpoint holds the environment's state and how long each log was. To go on, the logs are cut back to it and the loop
+runs as ever, except that logged replies answer first: the rows are written again, the same, and nothing is paid twice.
+"""
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from models import Reply, Usage, digest
+
+
+class BadInput(Exception):
+    """A user's mistake. Its message says what was wrong, where, and what to do; it is printed, and the exit status is 2."""
+
+
+class Diverged(BadInput):
+    """The log's next reply answers another prompt than the one that was built now."""
+
+
+class LogEnd(Exception):
+    """--replay has used every reply of the log."""
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file so that a kill at any moment leaves the old or the new one, never half of either."""
+    part = path.with_name(path.name + ".part")
+    with open(part, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(part, path)
+
+
+def append_row(path: Path, row: dict) -> None:
+    """Append one JSON line and wait until it is on the disk."""
+    with open(path, "ab") as out:
+        out.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def read_rows(path: Path, limit: int | None = None) -> list[dict]:
+    """Rows of a JSONL log, of its first `limit` bytes. A last line that a kill cut off is dropped; raises BadInput
+    for a damaged line in the middle, with its number."""
+    data = path.read_bytes()[:limit] if path.exists() else b""
+    lines, rows = data.split(b"\n"), []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows += [json.loads(line)] if line else []
+        except ValueError:
+            if number < len(lines):
+                raise BadInput(f"{path}, line {number} is damaged: it is not JSON; restore the file or remove that line") from None
+    return rows
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process a run: a second one would write into the same logs."""
+    try:
+        import fcntl
+    except ImportError:                      # Windows has no flock; there the user must take care
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise BadInput(f"{folder} is in use by another process; wait for it, or stop it first") from None
+    finally:
+        os.close(handle)
+
+
+class Recorder:
+    """`ask(role, messages, tools)`: a reply is on the disk before it is used, and logged replies are never asked for again.
+
+    That makes a kill at any moment harmless: the run goes on from its last checkpoint, re-executing what came after it
+    with the logged replies, through the ordinary loop.
+    """
+
+    def __init__(self, path: Path, model: Callable[[str], Callable], skip: int = 0, live: bool = True):
+        self.path, self.model, self.live, self.count = path, model, live, skip
+        self.pending = deque(read_rows(path)[skip:])
+        self.edited = False                  # a person has edited H since the last reply: logged replies may no longer fit
+        self.totals: dict[str, Usage] = {}
+
+    def ask(self, role: str, messages: list, tools: list) -> Reply:
+        sha = digest(messages, tools)
+        if self.pending and self.pending[0]["sha"] != sha and self.edited and self.live:
+            self.drop()
+        if self.pending:
+            row = self.pending.popleft()
+            if row["sha"] != sha:
+                raise Diverged(f"reply {self.count + 1} of {self.path} ({row['role']}) answers another prompt than the one that is built now")
+            reply = Reply.from_json(row["reply"])
+        elif not self.live:
+            raise LogEnd
+        else:
+            start = time.monotonic()
+            reply = self.model(role)(messages, tools)
+            append_row(self.path, {"role": role, "sha": sha, "seconds": round(time.monotonic() - start, 3), "reply": reply.to_json()})
+        self.count += 1
+        self.totals[role] = self.totals.get(role, Usage()) + reply.usage
+        return reply
+
+    def drop(self) -> None:
+        """Logged replies that a person's edit has made void: take them out of the log, so that a replay is exact."""
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        write_atomic(self.path, b"".join(lines[:self.count]))
+        self.pending.clear()
+
+
+def write_checkpoint(path: Path, head: dict, state: bytes) -> None:
+    """One file, replaced as a whole: its hash, a JSON line, the environment's state."""
+    body = json.dumps(head).encode() + b"\n" + state
+    write_atomic(path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+def read_checkpoint(path: Path) -> tuple[dict, bytes]:
+    """(head, state); ({}, b"") where there is none: then all of the log is re-executed. Raises BadInput."""
+    if not path.exists():
+        return {}, b""
+    sha, _, body = path.read_bytes().partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != sha:
+        raise BadInput(f"{path} is damaged; delete it and --resume again: the run is rebuilt from its log, and nothing is paid twice")
+    head, _, state = body.partition(b"\n")
+    return json.loads(head), state
