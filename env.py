@@ -91,7 +91,12 @@ def open_env(game: str, rom: str = "", seed: int = 0, frames: int = 0) -> Env:
     if name not in files:
         raise BadInput(f"--game {game}: no such game; choose one of {', '.join(sorted(files | set(GAMES)))}")
     made = importlib.import_module(f"games.{name}").Game(seed=seed)
-    return made if hasattr(made, "act") else GameBoy(made, made.rom(rom), frames)
+    if hasattr(made, "act"):
+        return made
+    try:
+        return GameBoy(made, made.rom(rom), frames)
+    except (OSError, BadInput) as e:
+        raise BadInput(f"--game {game}" + (f" --rom {rom}" if rom else "") + f": {e}") from None
 
 
 class GameBoy:
@@ -109,6 +114,8 @@ class GameBoy:
             warnings.simplefilter("ignore")
             from pyboy import PyBoy
         self.game, self.frames, self.presses, self.reached = game, frames, 0, {}
+        if len(rom) < 0x8000 or len(rom) % 0x4000 or sum(-b - 1 for b in rom[0x134:0x14D]) & 0xFF != rom[0x14D]:
+            raise BadInput("this is no Game Boy cartridge: its length or its header's checksum is wrong; give a .gb file")
         # subtle: from memory, never from a path: PyBoy would read and write a ROM.ram beside the user's file.
         self.boy = PyBoy(io.BytesIO(rom), window="null", sound_emulated=False, log_level="ERROR", no_input=True)
         self.mem = self.boy.memory

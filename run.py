@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
@@ -29,11 +30,11 @@ try:
     from tqdm import tqdm
 
     from ch import MAIN, Agent
-    from env import Step, open_env
+    from env import Env, Step, open_env
     from harness import Edit, Uses, fold, imported, read_edits
-    from models import ModelError, Usage, fill, open_model
+    from models import Model, ModelError, Usage, fill, open_model
     from refiner import Schedule, refine
-    from runlog import (BadInput, LogEnd, Diverged, Recorder, append_row, locked, read_checkpoint, read_rows, write_atomic,
+    from runlog import (BadInput, Diverged, LogEnd, Recorder, append_row, locked, read_checkpoint, read_rows, write_atomic,
                         write_checkpoint)
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
@@ -126,21 +127,21 @@ def start_edits(settings: Settings) -> tuple[list[Edit], list[str]]:
 class Run:
     """One run: its folder, its logs, its agent. Made new, or from a folder (resume), or from a folder's log (replay)."""
 
-    def __init__(self, settings: Settings, folder: Path, live: bool = True, people: list[Edit] | None = None):
-        self.settings, self.folder, self.live, self.schedule = settings, folder, live, schedule(settings.schedule)
-        self.start, self.shown, self.refinements = time.monotonic(), 0, []
-        models = {name: open_model(name, settings.seed, settings.base_url) for name in {settings.model, settings.refiner_model or settings.model} if live}
-        model = lambda role: models[settings.refiner_model if settings.refiner_model and role.startswith("refine") else settings.model]
-        self.env = open_env(settings.game, settings.rom or os.environ.get("CH_ROM", ""), settings.seed, settings.frames)
+    def __init__(self, settings: Settings, folder: Path, env: Env, model: Callable[[str], Model] | None, people: list[Edit] | None = None):
+        """model: None re-executes the log and nothing else. people: a person's edits that are still to be taken up."""
+        self.settings, self.folder, self.env, self.live = settings, folder, env, model is not None
+        self.schedule, self.start, self.shown, self.refinements = schedule(settings.schedule), time.monotonic(), 0, []
         head, state = read_checkpoint(folder / "checkpoint")
         self.people = people if people is not None else self.pending_people(head)
-        if head and live:
+        if head and self.live:
             write_checkpoint(folder / "checkpoint", head | {"people": [asdict(e) for e in self.people]}, state)
-        self.cut_logs(head.get("sizes", {}))
+        for name in LOGS:                    # back to the checkpoint: what came after it is written again, the same
+            (folder / name).touch()
+            os.truncate(folder / name, min(head.get("sizes", {}).get(name, 0), (folder / name).stat().st_size))
         self.edits = read_edits(folder / "edits.jsonl")
         first, tools = start_edits(settings) if not self.edits else ([], json.loads((folder / "settings.json").read_text())["tools"])
         self.tools = tools
-        self.recorder = Recorder(folder / "replies.jsonl", model, head.get("replies", 0), live)
+        self.recorder = Recorder(folder / "replies.jsonl", model, head.get("replies", 0))
         vision = settings.vision == "on" or settings.vision == "auto" and settings.model != "scripted"
         self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=vision,
                            on_step=self.on_step, on_edit=self.on_edit)
@@ -161,16 +162,9 @@ class Run:
         unique = {json.dumps({k: v for k, v in row.items() if k != "version"}, sort_keys=True): row for row in rows}
         return [Edit(**row) for row in unique.values()]
 
-    def cut_logs(self, sizes: dict[str, int]) -> None:
-        """Cut the logs back to the checkpoint: what came after it is written again while it is re-executed."""
-        for name in LOGS:
-            path = self.folder / name
-            if path.exists() and path.stat().st_size > sizes.get(name, 0):
-                os.truncate(path, sizes.get(name, 0))
-
     def checkpoint(self) -> None:
         agent = self.agent
-        sizes = {name: (self.folder / name).stat().st_size for name in LOGS if (self.folder / name).exists()}
+        sizes = {name: (self.folder / name).stat().st_size for name in LOGS}
         head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "counters": self.counters, "people": [asdict(e) for e in self.people],
                 "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
         write_checkpoint(self.folder / "checkpoint", head, self.env.save())
@@ -303,23 +297,29 @@ def read_settings(settings: Settings, given: set[str]) -> Settings:
     return replace(settings, **{k: v for k, v in saved.items() if k in known and k not in given})
 
 
-def prepare(settings: Settings, given: set[str]) -> tuple[Settings, Path]:
-    """The run's folder, made or found. Raises BadInput."""
-    if settings.resume or settings.replay:
-        return read_settings(settings, given), Path(settings.run)
+def new_folder(settings: Settings) -> Path:
+    """Make the run's folder with its settings.json. Raises BadInput; then nothing is left behind."""
     folder = Path(settings.run or HERE / "runs" / f"{settings.game}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    if folder.exists() and any(folder.iterdir()):
-        raise BadInput(f"{folder} exists already: --resume goes on with it; or choose another --run")
-    settings.frozen = settings.frozen or settings.harness in ("min", "expert") and not settings.bootstrap
-    _, tools = start_edits(settings)         # before anything is written: a bad harness leaves no folder behind
-    schedule(settings.schedule)
+    _, tools = start_edits(settings)
     try:
+        if folder.exists() and any(folder.iterdir()):
+            raise BadInput(f"{folder} exists already: --resume goes on with it; or choose another --run")
         folder.mkdir(parents=True, exist_ok=True)
         row = {k: v for k, v in asdict(settings).items() if k not in HOME} | {"tools": tools}
         write_atomic(folder / "settings.json", json.dumps(row, indent=1).encode())
     except OSError as e:
         raise BadInput(f"{folder} can't be written ({e.strerror}); choose another place with --run") from None
-    return settings, folder
+    return folder
+
+
+def open_models(settings: Settings) -> Callable[[str], Model]:
+    """role -> model: the Refiner may have one of its own."""
+    made = {name: open_model(name, settings.seed, settings.base_url) for name in {settings.model, settings.refiner_model or settings.model}}
+    return lambda role: made[settings.refiner_model if settings.refiner_model and role.startswith("refine") else settings.model]
+
+
+def open_game(settings: Settings) -> Env:
+    return open_env(settings.game, settings.rom or os.environ.get("CH_ROM", ""), settings.seed, settings.frames)
 
 
 def replay(settings: Settings, folder: Path) -> int:
@@ -329,7 +329,7 @@ def replay(settings: Settings, folder: Path) -> int:
         for name in ("settings.json", "replies.jsonl"):
             shutil.copy(folder / name, tmp)
         people = [e for e in read_edits(folder / "edits.jsonl") if e.by in ("human", "undo")]
-        run, differs = Run(settings, Path(tmp), live=False, people=people), ""
+        run, differs = Run(settings, Path(tmp), open_game(settings), None, people), ""
         try:
             run.play(tqdm(disable=True))
         except LogEnd:
@@ -351,20 +351,18 @@ def main(argv: list[str] | None = None) -> int:
     settings, given = parse(argv)
     run = None
     try:
-        settings, folder = prepare(settings, given)
+        if settings.resume or settings.replay:
+            settings = read_settings(settings, given)
+        settings.frozen = settings.frozen or settings.harness in ("min", "expert") and not settings.bootstrap
+        schedule(settings.schedule)
+        if settings.replay:
+            with locked(Path(settings.run)):
+                return replay(settings, Path(settings.run))
+        model, env = open_models(settings), open_game(settings)      # before anything is written
+        folder = Path(settings.run) if settings.resume else new_folder(settings)
         with locked(folder):
-            if settings.replay:
-                return replay(settings, folder)
-            run = Run(settings, folder)
-            status, stopped = 0, ""
-            with tqdm(disable=None if not settings.json else True, desc=settings.game, bar_format="{desc}: {n}/{total} milestones {bar:20} {postfix}") as bar:
-                try:
-                    stopped = run.play(bar)
-                except KeyboardInterrupt:
-                    status, stopped = 130, "interrupted"
-                except ModelError as e:
-                    status, stopped = 2, "model error"
-                    print(f"run.py: {e}. All is saved: `python run.py --run {folder} --resume` goes on.", file=sys.stderr)
+            run = Run(settings, folder, env, model)
+            status, stopped = play(run)
             print(json.dumps(run.summary(stopped)) if settings.json else run.table(stopped))
             return status
     except (BadInput, ModelError) as e:
@@ -373,6 +371,19 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         if run is not None:
             run.close()
+
+
+def play(run: Run) -> tuple[int, str]:
+    """Play with a progress bar. Returns the exit status and why the run stopped."""
+    with tqdm(disable=True if run.settings.json else None, desc=run.settings.game,
+              bar_format="{desc}: {n}/{total} milestones {bar:20} {postfix}") as bar:
+        try:
+            return 0, run.play(bar)
+        except KeyboardInterrupt:
+            return 130, "interrupted"
+        except ModelError as e:
+            print(f"run.py: {e}. All is saved: `python run.py --run {run.folder} --resume` goes on.", file=sys.stderr)
+            return 2, "model error"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from models import Reply, Usage, digest
+from models import Model, Reply, Usage, digest
 
 
 class BadInput(Exception):
@@ -41,8 +41,11 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def append_row(path: Path, row: dict) -> None:
-    """Append one JSON line and wait until it is on the disk."""
-    with open(path, "ab") as out:
+    """Append one JSON line and wait until it is on the disk. A line that a kill cut off is taken out first."""
+    with open(path, "ab+") as out:
+        size = out.tell()
+        if size and os.pread(out.fileno(), 1, size - 1) != b"\n":
+            out.truncate(path.read_bytes().rfind(b"\n") + 1)
         out.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         out.flush()
         os.fsync(out.fileno())
@@ -87,22 +90,23 @@ class Recorder:
     with the logged replies, through the ordinary loop.
     """
 
-    def __init__(self, path: Path, model: Callable[[str], Callable], skip: int = 0, live: bool = True):
-        self.path, self.model, self.live, self.count = path, model, live, skip
+    def __init__(self, path: Path, model: Callable[[str], Model] | None, skip: int = 0):
+        """model: role -> the model that plays it; None: answer from the log and from nothing else."""
+        self.path, self.model, self.count = path, model, skip
         self.pending = deque(read_rows(path)[skip:])
         self.edited = False                  # a person has edited H since the last reply: logged replies may no longer fit
         self.totals: dict[str, Usage] = {}
 
     def ask(self, role: str, messages: list, tools: list) -> Reply:
         sha = digest(messages, tools)
-        if self.pending and self.pending[0]["sha"] != sha and self.edited and self.live:
+        if self.pending and self.pending[0]["sha"] != sha and self.edited and self.model:
             self.drop()
         if self.pending:
             row = self.pending.popleft()
             if row["sha"] != sha:
                 raise Diverged(f"reply {self.count + 1} of {self.path} ({row['role']}) answers another prompt than the one that is built now")
             reply = Reply.from_json(row["reply"])
-        elif not self.live:
+        elif self.model is None:
             raise LogEnd
         else:
             start = time.monotonic()

@@ -8,6 +8,8 @@ Not covered: hidden items, scripts of people, a route: nothing that a player cou
 """
 from typing import Any
 
+from runlog import BadInput
+
 LETTERS = {0x80 + i: c for i, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ():;[]abcdefghijklmnopqrstuvwxyzé")}
 LETTERS |= {0xF6 + i: str(i) for i in range(10)}
 LETTERS |= {0xBB: "'d", 0xBC: "'l", 0xBD: "'s", 0xBE: "'t", 0xBF: "'v", 0xE0: "'", 0xE1: "PK", 0xE2: "MN", 0xE3: "-",
@@ -53,7 +55,7 @@ class Red:
 
     def rom(self, path: str) -> bytes:
         """The cartridge's bytes, from the user's own file."""
-        raise NotImplementedError("Pokémon Red is not playable yet; lantern is")
+        raise BadInput("Pokémon Red and Blue need your own cartridge: --rom PATH, or the environment variable CH_ROM")
 
     def prepare(self, mem: Any) -> None:
         """Pokes before the first frame (lantern's seed)."""

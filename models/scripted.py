@@ -11,6 +11,7 @@ import json
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from models import Call, Message, ModelError, Reply, Usage
@@ -82,7 +83,9 @@ class View:
     visits: Counter = field(default_factory=Counter)      # (place, x, y) -> how often
     blocked: set = field(default_factory=set)             # (place, x, y, direction)
     walls: set = field(default_factory=set)               # symbols that blocked and never let a step through
-    done: set = field(default_factory=set)                # (place, x, y) of things already used
+    done: set = field(default_factory=set)                # (place, x, y) of things used in this context
+    known: set = field(default_factory=set)               # (place, x, y) of things that memory lists: looked at last
+    leads: dict = field(default_factory=dict)             # (place, x, y) of a door -> the place behind it
     failed: Counter = field(default_factory=Counter)      # (place, x, y) -> how often a skill did not get there
 
 
@@ -109,8 +112,10 @@ def read_context(messages: list[Message]) -> View:
     for m in messages:
         text = content(m)
         if m["role"] == "user" and "Game State:" in text:
-            for place, x, y in re.findall(r"^- (?:places/)?\w+: (.+?) \((\d+), (\d+)\)", text, re.M):    # memory titles
-                view.done.add((place, int(x), int(y)))
+            for place, x, y, door in re.findall(r"^- (?:\S*/)?\w+: (.+?) \((\d+), (\d+)\): (?:leads to (\w+))?", text, re.M):
+                view.known.add((place, int(x), int(y)))                                                  # memory titles
+                if door:
+                    view.leads[(place, int(x), int(y))] = door
             read_observation(text, view)
             view.visits[(view.place, *view.pos)] += 1
         elif m["role"] == "tool":
@@ -122,6 +127,7 @@ def read_context(messages: list[Message]) -> View:
                 if place and name in DIRECTION:
                     dx, dy = DIRECTION[name]
                     view.done.add((view.place, int(x) + dx, int(y) + dy))
+                    view.leads[(view.place, int(x) + dx, int(y) + dy)] = place
             for _, x, y, _ in TALK.findall(text):
                 view.done.add((view.place, int(x), int(y)))
             if goal := re.search(r'"success": false, "from": .*?"goal": \[(\d+), (\d+)\]', text):
@@ -168,8 +174,8 @@ class Scripted:
         x, y = view.pos
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
         kind = lambda c: view.legend.get(view.grid[c], "wall")
-        things = sorted((c for c in view.grid if kind(c) not in PLAIN and not kind(c).startswith("ledge") and (view.place, *c) not in view.done), key=lambda c: (far(c), c))
-        target = things[0] if things else None
+        things = sorted((c for c in view.grid if kind(c) not in PLAIN and not kind(c).startswith("ledge") and (view.place, *c) not in view.done), key=lambda c: ((view.place, *c) in view.known, far(c), c))
+        target = things[0] if things else self.exit(view, far)
         if target and kind(target) in TOUCH and far(target) == 1:
             turn = press.name((target[0] - x, target[1] - y))
             return f"use the {kind(target)} at {target}", *press([turn, "A"], f"face it and interact with {view.grid[target]}")
@@ -182,6 +188,14 @@ class Scripted:
                 if view.failed[(view.place, *goal)] < 1:
                     return f"walk to {goal}", "run_skill", {"skill_id": skill[1], "args": {"x": goal[0], "y": goal[1]}, "reasoning": f"towards {target or 'new ground'}"}
         return self.wander(view, target, rng, press)
+
+    def exit(self, view: View, far: Callable[[tuple[int, int]], int]) -> tuple[int, int] | None:
+        """A door that leads on: to a place not seen in this context, or, once this place is worn out, to any other."""
+        seen = Counter()
+        for (place, *_), n in view.visits.items():
+            seen[place] += n
+        doors = [(seen[view.leads[(view.place, *c)]], far(c), c) for c in view.grid if (view.place, *c) in view.leads]
+        return min(doors)[2] if doors and (min(doors)[0] == 0 or seen[view.place] > 40) else None
 
     def wander(self, view: View, target: tuple[int, int] | None, rng: random.Random, press: "Presser") -> tuple[str, str, dict]:
         """No walking skill: one direction, away from cells seen often and, if there is one, towards the target."""

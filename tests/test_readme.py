@@ -1,0 +1,97 @@
+"""What the README says of the code is true: file map and sizes; and the house rules: who imports whom, how long a file is.
+
+`python tests/test_readme.py` writes the sizes into the README.
+"""
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FILES = {
+    "harness.py": "H: dataclasses, validated edits, `H ⊕ Δ`, versions, undo",
+    "env.py": "the `Env` contract, Observation, Step, the PyBoy environment",
+    "ch.py": "one turn: context → model → calls → results; tools, sub-agents",
+    "refiner.py": "the schedule, failure signatures, the four passes",
+    "run.py": "settings, the loop, checkpoint, resume, replay",
+    "runlog.py": "a run's files: append-only logs, the reply log, the lock",
+    "sandbox.py": "model-written Python, run without the power to do harm",
+    "models/__init__.py": "the seam: `model(messages, tools) -> Reply`",
+    "models/scripted.py": "the offline model, both roles",
+    "models/api.py": "any OpenAI-compatible server",
+    "games/toy.py": "a grid world: the template for a fork",
+    "games/red.py": "Pokémon Red's memory → text map, text, state",
+    "games/lantern.py": "the open cartridge: only what differs from Red",
+    "games/cartridge/assets.py": "lantern's tiles, maps and texts",
+    "games/cartridge/build.py": "builds lantern.gb from its source",
+}
+CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
+FLOORS = [["runlog", "models", "models.api", "models.scripted", "sandbox", "games.red", "games.lantern", "games.cartridge"],
+          ["harness"], ["env"], ["games.toy", "refiner"], ["ch"], ["run"]]
+
+
+def tracked():
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.py"], cwd=ROOT, capture_output=True, text=True)
+    names = out.stdout.split() if out.returncode == 0 else [str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if ".venv" not in p.parts]
+    return [n for n in names if not n.startswith("tests/") and (ROOT / n).exists() and (ROOT / n).stat().st_size]
+
+
+def lines(name):
+    return len((ROOT / name).read_text().splitlines())
+
+
+def table():
+    rows = [f"| [{name}]({name}) | {lines(name)} | {what} |" for name, what in FILES.items()]
+    total = sum(map(lines, FILES))
+    return "\n".join(["| file | lines | concept |", "|---|---|---|", *rows, f"| all | {total} | |"])
+
+
+def block(name):
+    return re.search(rf"<!-- {name} -->\n(.*?)\n?<!-- /{name} -->", (ROOT / "README.md").read_text(), re.S)[1]
+
+
+def test_the_file_map_is_complete_and_its_sizes_are_true():
+    assert set(FILES) == set(tracked())
+    assert block("files") == table(), "run `python tests/test_readme.py`"
+
+
+def test_every_path_and_flag_that_the_readme_names_exists():
+    text = (ROOT / "README.md").read_text()
+    for path in re.findall(r"`((?:tests|games|prompts|harnesses)/[\w./]*)`", text):
+        assert (ROOT / path).exists(), path
+    source = (ROOT / "run.py").read_text()
+    for flag in set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"<!--.*?-->", "", text))) - {"help", "game"}:
+        assert f"{flag.replace('-', '_')}: " in source, flag
+
+
+def test_the_budget():
+    card = [n for n in CARD if (ROOT / n).exists()]
+    assert sum(map(lines, card)) <= 1_950 and sum(map(lines, tracked())) <= 4_000
+    assert all(lines(n) <= 400 for n in tracked())
+    for name in tracked():
+        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < 60, f"{name}: {node.name}"
+
+
+def test_a_file_imports_only_lower_floors():
+    floor = {name: i for i, names in enumerate(FLOORS) for name in names}
+    same = {("models", "models.api"), ("models", "models.scripted")}         # looked up by name, when asked for
+    for name in tracked():
+        module = name[:-3].replace("/", ".").removesuffix(".__init__")
+        if module.startswith("games.cartridge"):
+            continue
+        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            found = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            for used in found:
+                if used in floor and (module, used) not in same:
+                    lower = floor[used] < floor[module] or floor[used] == floor[module] == 0
+                    assert lower, f"{name} imports {used}"
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    readme.write_text(readme.read_text().replace(block("files"), table()) if block("files") else
+                      readme.read_text().replace("<!-- files -->\n", f"<!-- files -->\n{table()}\n"))
+    sys.exit(0)
