@@ -1,73 +1,27 @@
-"""The offline model: both roles, by rules. It shows the mechanism and proves nothing about models.
+"""The offline model, as the agent: rules, no state, no knowledge of any one game. learner.py is the same model as the Refiner.
 
-It reads only the messages it is sent, as any model would, and has no state of its own: the same messages and seed give the
-same reply. What it does with H follows from what H says: with a walking skill in the overview it calls it, without one it
-presses; what memory lists it does not look up again; with a dialogue sub-agent it hands texts over.
-
-As the Refiner it knows no game. It learns from the window which symbols let a step through, and in which direction, and
-writes them as the table of a walking skill; it writes the texts that came up to memory. What it can't do: menus, battles.
+It shows the mechanism and proves nothing about models. It reads only the messages it is sent, as any model would: the same
+messages and seed give the same reply. What it remembers is what its context holds; what it does with H follows from what H
+says. With a walking skill in the overview it calls it, without one it presses; what memory lists it does not look up again;
+objectives in memory it works through in their order; a fighting skill or a dialogue sub-agent it makes use of.
 """
 import json
 import random
 import re
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
-from models import Call, Message, ModelError, Reply, Usage
+import numpy as np
 
-WAYS = {(0, -1): ("UP", "north"), (0, 1): ("DOWN", "south"), (-1, 0): ("LEFT", "west"), (1, 0): ("RIGHT", "east")}
-DIRECTION = {name: way for way, names in WAYS.items() for name in names}
-TOUCH = ("sign", "person", "ball", "boulder")            # things to face and interact with; other marked things are walked onto
-PLAIN = ("you", "floor", "wall", "tall grass", "water", "counter", "small tree")
-MOVE = re.compile(r"(\w+) '(.)' \((\d+), (\d+)\) (?:-> (?:(\w+) )?\((\d+), (\d+)\)|(blocked))")
-TALK = re.compile(r"\w+ at '(.)' \((-?\d+), (-?\d+)\): text: (.*)")
-RULES = {                                                # what the refiner adds to the policy for a signature
-    "blocked_moves": "When a move was blocked, do not press the same direction again; look at the symbol in front of you.",
-    "navigation_loop": "Do not walk back to where you have been; prefer cells of the map that are new.",
-    "repeated_dialogue": "When a text repeats, leave: press B, then walk away.",
-    "unexplored_exits": "Take doors that you have not taken yet.",
-    "tool_errors": "Read the error of a failed call before the next one.",
-    "repeated_failing_call": "Never send a call again that has failed twice with the same arguments.",
-    "stall": "When nothing changes, do something of another kind.",
-}
-WALKER = '''# Walk to args x, y by the shortest way over the cells that let a step through. Learned from the trajectory.
-OPEN = {table}
-MOVES = {moves}
-goal = (int(args['x']), int(args['y']))
-def look():
-    data = tools['get_map_data']()
-    pos = tools['get_game_state']()['player_position']
-    return data['grid'], (int(pos['x']), int(pos['y']))
-def path(grid, start):
-    queue, came = [start], {{start: None}}
-    for cell in queue:
-        if cell == goal:
-            break
-        for name, (dx, dy) in MOVES.items():
-            x, y = cell[0] + dx, cell[1] + dy
-            if 0 <= y < len(grid) and 0 <= x < len(grid[y]) and (x, y) not in came and name in OPEN.get(grid[y][x], []):
-                came[(x, y)] = (cell, name)
-                queue.append((x, y))
-    way, cell = [], goal
-    while came.get(cell):
-        cell, name = came[cell]
-        way.append(name)
-    return way[::-1]
-grid, start = look()
-here, blocked, where = start, 0, tools['get_game_state']()['location']
-while here != goal and blocked < 3:
-    way = path(grid, here)
-    if not way:
-        break
-    {act}
-    grid, now = look()
-    if tools['get_game_state']()['location'] != where or tools['get_game_state']()['context'] != 'overworld':
-        break
-    blocked = blocked + 1 if now == here else 0
-    here = now
-result = {{'success': here == goal or tools['get_game_state']()['location'] != where, 'from': list(start), 'at': list(here), 'goal': list(goal)}}
-'''
+from models import Call, Message, ModelError, Reply, Usage
+from models.learner import MOVE, TALK, WAYS, DIRECTION, refine
+
+Cell = tuple[str, int, int]                              # (place, x, y)
+SCREEN = (4, 4, 5, 4)                                    # cells left of, above, right of, below the player in which people show
+TOUCH = ("person", "sign", "ball", "boulder")            # things to face and interact with; other marked things are walked onto
+PLAIN = ("you", "floor", "wall", "tall grass", "water", "counter", "small tree", "not visible", "spinner")
+SIDES = {"north": (0, -1), "south": (0, 1), "west": (-1, 0), "east": (1, 0)}
+ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?) \((-?\d+), (-?\d+)\): (?:leads to (\w+))?", re.M)      # a memory title
 
 
 @dataclass
@@ -75,18 +29,35 @@ class View:
     """What the last observation says, and what the context still holds of the way here."""
 
     state: str = ""
+    dark: bool = False
     place: str = ""
     pos: tuple[int, int] = (0, 0)
     facing: str = ""
-    grid: dict[tuple[int, int], str] = field(default_factory=dict)
+    menu: tuple[str, str, list[str]] = ("", "", [])       # kind, the entry under the cursor, all entries
+    text: str = ""                                        # the whole of the last observation
     legend: dict[str, str] = field(default_factory=dict)
-    visits: Counter = field(default_factory=Counter)      # (place, x, y) -> how often
-    blocked: set = field(default_factory=set)             # (place, x, y, direction)
-    walls: set = field(default_factory=set)               # symbols that blocked and never let a step through
-    done: set = field(default_factory=set)                # (place, x, y) of things used in this context
-    known: set = field(default_factory=set)               # (place, x, y) of things that memory lists: looked at last
-    leads: dict = field(default_factory=dict)             # (place, x, y) of a door -> the place behind it
-    failed: Counter = field(default_factory=Counter)      # (place, x, y) -> how often a skill did not get there
+    maps: dict[str, dict] = field(default_factory=lambda: defaultdict(dict))       # place -> {(x, y): symbol}, all windows seen
+    seen: dict[str, set] = field(default_factory=lambda: defaultdict(set))         # place -> cells that were on the screen
+    size: dict[str, tuple[int, int]] = field(default_factory=dict)
+    edges: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # place -> "north (ROUTE)"
+    visits: Counter = field(default_factory=Counter)      # Cell -> how often
+    blocked: Counter = field(default_factory=Counter)     # (Cell, direction) -> how often
+    used: dict[Cell, int] = field(default_factory=dict)   # things interacted with -> when, as a count of turns
+    known: set[Cell] = field(default_factory=set)         # things that memory lists
+    leads: dict[Cell, str] = field(default_factory=dict)  # a door, or a cell beyond the map's edge -> the place behind it
+    failed: Counter = field(default_factory=Counter)      # Cell -> how often a walk did not get there
+    tries: Counter = field(default_factory=Counter)       # Cell -> for how many turns it was the target
+    explored: set[str] = field(default_factory=set)
+    objectives: list[tuple[str, Cell]] = field(default_factory=list)               # (memory id, where)
+    turns: int = 0
+
+    def kind(self, cell: tuple[int, int], place: str = "") -> str:
+        """What a cell of the map is, by the legend; "" where nothing was seen yet."""
+        symbol = self.maps[place or self.place].get(cell)
+        return "" if symbol is None else self.legend.get(symbol, "wall")
+
+    def at(self, cell: tuple[int, int]) -> Cell:
+        return (self.place, *cell)
 
 
 def content(message: Message) -> str:
@@ -94,45 +65,84 @@ def content(message: Message) -> str:
     return body if isinstance(body, str) else "\n".join(p.get("text", "") for p in body)
 
 
+def look_around(view: View, x: int, y: int) -> None:
+    """What is on the screen from this cell counts as seen; in the dark that is only what lies next to it."""
+    left, up, right, down = (1, 1, 1, 1) if view.dark else SCREEN
+    view.seen[view.place] |= {(i, j) for i in range(x - left, x + right + 1) for j in range(y - up, y + down + 1)}
+
+
 def read_observation(text: str, view: View) -> None:
     found = lambda pattern, default="": (re.search(pattern, text, re.M) or [0, default])[1]
-    view.state, view.place = found(r"^Game State: (\w+)"), found(r"^Location: (.+)$", "room")
+    view.text, view.state, view.place = text, found(r"^Game State: (\w+)"), found(r"^Location: (.+)$", "room")
+    menu = re.search(r"^Menu: (.+?), cursor on (.+?) of (.+)$", text, re.M)
+    view.menu = (menu[1], menu[2], menu[3].split(", ")) if menu else ("", "", [])
     if at := re.search(r"^Position: x=(\d+), y=(\d+)(?:, facing (\w+))?", text, re.M):
         view.pos, view.facing = (int(at[1]), int(at[2])), at[3] or ""
     if drawn := re.search(r"^ASCII Map:\n(.*?)\n\(top-left cell is x=(\d+), y=(\d+); ([^\n]*)\)$", text, re.M | re.S):
-        left, top = int(drawn[2]), int(drawn[3])
-        view.grid = {(left + x, top + y): c for y, row in enumerate(drawn[1].split("\n")) for x, c in enumerate(row)}
+        left, top, world = int(drawn[2]), int(drawn[3]), view.maps[view.place]
         items = [item for item in re.split(r"[,;] ", drawn[4]) if item[1:2] == " "]
-        view.legend = {item[0]: item[2:].split(":")[0] for item in items}
+        view.legend |= {item[0]: item[2:].split(":")[0] for item in items}
+        you = next((s for s, what in view.legend.items() if what == "you"), "P")
+        for y, row in enumerate(drawn[1].split("\n")):
+            for x, symbol in enumerate(row):
+                if symbol not in (you, " "):
+                    world[(left + x, top + y)] = symbol
+        x, y = view.pos
+        view.dark = "It is dark" in text
+        look_around(view, x, y)
+        world.setdefault(view.pos, next((s for s, what in view.legend.items() if what == "floor"), "."))
+        if size := re.search(r"map (\d+)x(\d+)", drawn[4]):
+            view.size[view.place] = (int(size[1]), int(size[2]))
+    view.edges[view.place] = re.findall(r"the (\w+ \(\w+\))", found(r"^The map goes on to: (.*)$"))
+
+
+def read_overview(text: str, view: View) -> None:
+    """Memory titles: things known, doors and where they lead, places explored, objectives."""
+    for path, id, place, x, y, door in ENTRY.findall(text):
+        cell = (place, int(x), int(y))
+        if path.startswith("objectives"):
+            view.objectives.append((id, cell))
+            continue
+        view.known.add(cell)
+        if door:
+            view.leads[cell] = door
+    view.explored |= set(re.findall(r"^- (?:\S*/)?\w+: (\w+): explored", text, re.M))
+
+
+def read_results(text: str, view: View) -> None:
+    """Feedback of button presses: steps, doors, people spoken to, walks that failed."""
+    for name, _, x, y, place, to_x, to_y, stuck in MOVE.findall(text):
+        here, way = view.at((int(x), int(y))), DIRECTION.get(name)
+        view.visits[here] += 1
+        look_around(view, int(x), int(y))
+        if stuck:
+            view.blocked[(here, name)] += 1
+        elif place and way:
+            view.leads[view.at((int(x) + way[0], int(y) + way[1]))] = place
+            view.leads.setdefault((place, int(to_x), int(to_y)), view.place)       # the way back
+    for _, x, y, _ in TALK.findall(text):
+        view.used[view.at((int(x), int(y)))] = view.turns
+    if goal := re.search(r'"success": false, "from": .*?"goal": \[(-?\d+), (-?\d+)\]', text):
+        view.failed[view.at((int(goal[1]), int(goal[2])))] += 1
 
 
 def read_context(messages: list[Message]) -> View:
-    """Fold the conversation: each observation is a visit, each line of feedback tells what a step met."""
-    view, open_symbols, shut = View(), set(), set()
+    view = View()
     for m in messages:
         text = content(m)
         if m["role"] == "user" and "Game State:" in text:
-            for place, x, y, door in re.findall(r"^- (?:\S*/)?\w+: (.+?) \((\d+), (\d+)\): (?:leads to (\w+))?", text, re.M):
-                view.known.add((place, int(x), int(y)))                                                  # memory titles
-                if door:
-                    view.leads[(place, int(x), int(y))] = door
-            read_observation(text, view)
-            view.visits[(view.place, *view.pos)] += 1
+            head, _, observation = text.rpartition("Game State:")
+            read_overview(head, view)
+            read_observation("Game State:" + observation, view)
+            view.visits[view.at(view.pos)] += 1
+            view.turns += 1
         elif m["role"] == "tool":
-            for name, symbol, x, y, place, to_x, _, stuck in MOVE.findall(text):
-                view.visits[(view.place, int(x), int(y))] += 1
-                (shut if stuck else open_symbols).add(symbol)
-                if stuck:
-                    view.blocked.add((view.place, int(x), int(y), name))
-                if place and name in DIRECTION:
-                    dx, dy = DIRECTION[name]
-                    view.done.add((view.place, int(x) + dx, int(y) + dy))
-                    view.leads[(view.place, int(x) + dx, int(y) + dy)] = place
-            for _, x, y, _ in TALK.findall(text):
-                view.done.add((view.place, int(x), int(y)))
-            if goal := re.search(r'"success": false, "from": .*?"goal": \[(\d+), (\d+)\]', text):
-                view.failed[(view.place, int(goal[1]), int(goal[2]))] += 1
-    view.walls = shut - open_symbols
+            read_results(text, view)
+        elif m["role"] == "assistant":
+            view.explored |= set(re.findall(r"^(\w+) is explored", text))
+            for call in m.get("tool_calls", []):
+                if aim := re.search(r"towards \((-?\d+), (-?\d+)\)", call["function"]["arguments"]):
+                    view.tries[view.at((int(aim[1]), int(aim[2])))] += 1
     return view
 
 
@@ -143,75 +153,214 @@ class Scripted:
     def __call__(self, messages: list[Message], tools: list[dict]) -> Reply:
         first = content(messages[0])
         if part := re.match(r"You refine the harness.*?you edit the (\w+)", first, re.S):
-            # A real model would go on from the error; this one has only the one answer.
             return Reply(json.dumps(refine(part[1], first)), usage=Usage(dollars=0.0))
         if first.startswith("You read the trajectory"):
             return Reply("\n".join(re.findall(r"text: ([^\"]+)", first)[-5:]) or "no text came up in these steps", usage=Usage(dollars=0.0))
         if not tools or not first.startswith(("You play a game", "You are the sub-agent")):
             raise ModelError(f"the scripted model has no rule for this prompt: {first[:80]!r}; use --model with a real one")
-        text, name, args = self.act(messages, {t["function"]["name"]: t["function"]["parameters"] for t in tools}, first)
+        schemas = {t["function"]["name"]: t["function"]["parameters"] for t in tools}
+        text, name, args = Turn(self.seed, messages, schemas).decide()
         return Reply(text, [Call(f"c{len(messages):08d}", name, args)], Usage(dollars=0.0))
 
-    # -- the agent
 
-    def act(self, messages: list[Message], tools: dict[str, dict], system: str) -> tuple[str, str, dict]:
-        """One decision: (why, tool, arguments)."""
-        view, overview = read_context(messages), content(next(m for m in reversed(messages) if "Game State:" in content(m)))
-        press = Presser(tools)
-        if "return_control" in tools and view.state != "dialogue":
+class Turn:
+    """One decision of the agent: (why, tool, arguments)."""
+
+    def __init__(self, seed: int, messages: list[Message], tools: dict[str, dict]):
+        self.view, self.tools, self.press = read_context(messages), tools, Presser(tools)
+        self.overview = content(next(m for m in reversed(messages) if "Game State:" in content(m)))
+        self.rng = random.Random(f"{seed} {self.view.turns} {self.view.place} {self.view.pos} {sum(self.view.visits.values())}")
+
+    def entry(self, name: str) -> str:
+        """Id of the skill or sub-agent whose name begins so; "" when H has none."""
+        found = re.search(rf"^- (?:\S*/)?(\w+): {name}", self.overview, re.M)
+        return found[1] if found else ""
+
+    def decide(self) -> tuple[str, str, dict]:
+        view = self.view
+        if "return_control" in self.tools and view.state not in ("dialogue", "menu", "battle"):
             return "the text is closed", "return_control", {"reasoning": f"done at {view.place} {view.pos}"}
-        if view.state == "dialogue":
-            helper = re.search(r"^- (?:\S*/)?(\w+): dialogue", overview, re.M)
-            if helper and "execute_custom_subagent" in tools:
-                return "a text: the dialogue helper reads it", "execute_custom_subagent", {"subagent_id": helper[1], "task": "read the text to its end", "reasoning": "text on screen"}
-            return "read on", *press(["A"], "read the text")
-        if not view.grid:
-            return "I have no rule for this screen; I press B", *press(["B"], "no rule for this screen")
-        return self.walk(view, overview, tools, press)
+        if view.state == "battle":
+            return self.fight()
+        if view.state in ("dialogue", "menu"):
+            return self.read()
+        if not view.maps[view.place]:
+            return "I have no rule for this screen; I press B", *self.press(["B"], "no rule for this screen")
+        return self.explore()
 
-    def walk(self, view: View, overview: str, tools: dict[str, dict], press: "Presser") -> tuple[str, str, dict]:
-        rng = random.Random(f"{self.seed} {sum(view.visits.values())} {view.place} {view.pos}")
+    # -- text and battle
+
+    def read(self) -> tuple[str, str, dict]:
+        kind = self.view.menu[0]
+        if kind and kind != "yes/no":
+            return f"leave the {kind}", *self.press(["B"], "not needed now")
+        if (helper := self.entry("dialogue")) and "execute_custom_subagent" in self.tools:
+            return "a text: the dialogue helper reads it", "execute_custom_subagent", {
+                "subagent_id": helper, "task": "read the text to its end", "reasoning": "text on screen"}
+        return "read on", *self.press(["A"], "read the text")
+
+    def fight(self) -> tuple[str, str, dict]:
+        """A fighting skill where H has one; else any move that has PP left, chosen at random."""
+        if (skill := self.entry("fight")) and "run_skill" in self.tools and self.view.menu[0]:
+            return "fight", "run_skill", {"skill_id": skill, "args": {}, "reasoning": "in a battle"}
+        kind, cursor, options = self.view.menu
+        if kind == "battle menu":
+            want = options[0]
+        elif kind == "moves":
+            left = re.findall(r"(?:moves: |; )(.+?) PP (\d+)", self.view.text)
+            want = self.rng.choice([name for name, pp in left if int(pp) and name in options] or options)
+        else:
+            return "read on", *self.press(["A"], "a text in the battle")
+        steps = options.index(want) - options.index(cursor) if cursor in options else 0
+        way = ["DOWN"] * steps if steps > 0 else ["UP"] * -steps
+        if kind == "battle menu":                        # two columns
+            way = ["UP"] * (options.index(cursor) // 2) + ["LEFT"] * (options.index(cursor) % 2) if cursor in options else []
+        return f"choose {want}", *self.press([*way, "A"], f"choose {want}")
+
+    # -- the map
+
+    def explore(self) -> tuple[str, str, dict]:
+        """What to do next in the overworld: an objective, something new near by, a way on, or something known once more."""
+        view = self.view
+        if view.objectives:
+            return self.pursue(*view.objectives[0])
         x, y = view.pos
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
-        kind = lambda c: view.legend.get(view.grid[c], "wall")
-        things = sorted((c for c in view.grid if kind(c) not in PLAIN and not kind(c).startswith("ledge") and (view.place, *c) not in view.done), key=lambda c: ((view.place, *c) in view.known, far(c), c))
-        target = things[0] if things else self.exit(view, far)
-        if target and kind(target) in TOUCH and far(target) == 1:
-            turn = press.name((target[0] - x, target[1] - y))
-            return f"use the {kind(target)} at {target}", *press([turn, "A"], f"face it and interact with {view.grid[target]}")
-        skill = re.search(r"^- (?:\S*/)?(\w+): walk", overview, re.M)
-        if skill and "run_skill" in tools:
-            goals = [target] if target and kind(target) not in TOUCH else \
-                [(target[0] + dx, target[1] + dy) for dx, dy in WAYS if view.legend.get(view.grid.get((target[0] + dx, target[1] + dy), "#")) == "floor"] if target else []
-            fresh = sorted((c for c in view.grid if kind(c) == "floor" and far(c) > 2), key=lambda c: (view.visits[(view.place, *c)], -far(c), rng.random()))
-            for goal in sorted(goals, key=far) + fresh[:8]:
-                if view.failed[(view.place, *goal)] < 1:
-                    return f"walk to {goal}", "run_skill", {"skill_id": skill[1], "args": {"x": goal[0], "y": goal[1]}, "reasoning": f"towards {target or 'new ground'}"}
-        return self.wander(view, target, rng, press)
+        new = [c for c in view.maps[view.place] if view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
+        new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known) and not self.moved(c)]
+        ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
+        if view.place not in view.explored:
+            ranked += self.frontier()
+            if not ranked:
+                return f"{view.place} is explored", *self.go_on()[1:]
+        # What was tried in vain comes later and later: it may be out of reach for now.
+        ranked = [(cost + 2 * view.tries[view.at(c)] * (far(c) > 1) + 8 * view.failed[view.at(c)], c) for cost, c in ranked]
+        return self.approach(min(ranked)[1]) if ranked and min(ranked)[0] < 60 else self.go_on()
 
-    def exit(self, view: View, far: Callable[[tuple[int, int]], int]) -> tuple[int, int] | None:
-        """A door that leads on: to a place not seen in this context, or, once this place is worn out, to any other."""
-        seen = Counter()
-        for (place, *_), n in view.visits.items():
-            seen[place] += n
-        doors = [(seen[view.leads[(view.place, *c)]], far(c), c) for c in view.grid if (view.place, *c) in view.leads]
-        return min(doors)[2] if doors and (min(doors)[0] == 0 or seen[view.place] > 40) else None
+    def frontier(self) -> list[tuple[float, tuple[int, int]]]:
+        """(cost, cell): the floor cell from which most of the map comes on the screen that has not been on it, for its distance."""
+        view, (width, height), (x, y) = self.view, self.view.size.get(self.view.place, (0, 0)), self.view.pos
+        if view.dark and self.entry("walk"):             # a walk finds its own way through the unknown: any cell not seen will do
+            unseen = {(i, j) for i in range(width) for j in range(height)} - view.seen[view.place]
+            return sorted((abs(i - x) + abs(j - y) + 6, (i, j)) for i, j in unseen if abs(i - x) + abs(j - y) > 2)[:12]
+        world, (left, up, right, down) = view.maps[view.place], (1, 1, 1, 1) if view.dark else SCREEN
+        fresh = np.zeros((height + 1, width + 1), int)                   # 1: neither seen nor known to be a wall
+        for i, j in {(i, j) for i in range(width) for j in range(height)} - view.seen[view.place]:
+            fresh[j + 1, i + 1] = view.kind((i, j)) not in ("wall", "water")
+        total, found = fresh.cumsum(0).cumsum(1), []
+        for i, j in (c for c in world if view.kind(c) in ("floor", "tall grass") and c != view.pos):
+            l, t, r, b = max(i - left, 0), max(j - up, 0), min(i + right + 1, width), min(j + down + 1, height)
+            gain = total[b, r] - total[t, r] - total[b, l] + total[t, l]
+            if gain >= (1 if left == 1 else 5):
+                found.append((abs(i - x) + abs(j - y) + 10 - 0.25 * min(gain, 40), (i, j)))
+        return sorted(found)[:12]
 
-    def wander(self, view: View, target: tuple[int, int] | None, rng: random.Random, press: "Presser") -> tuple[str, str, dict]:
+    def moved(self, cell: tuple[int, int]) -> bool:
+        """Is this a person who was spoken to a few cells away, where nobody stands now?"""
+        view, person = self.view, self.view.kind(cell) == "person"
+        return person and any(place == view.place and abs(x - cell[0]) + abs(y - cell[1]) <= 6 and view.kind((x, y)) == "floor"
+                              for place, x, y in view.known | view.used.keys() - view.leads.keys())
+
+    def edges_untried(self) -> list[tuple[int, int]]:
+        """Cells beyond the map's edge, next to floor, on a side that goes on to a place not known to be behind it."""
+        view, out = self.view, []
+        width, height = view.size.get(view.place, (0, 0))
+        gone = {place for (at, *_), place in view.leads.items() if at == view.place}
+        for side in view.edges[view.place]:
+            way, place = SIDES[side.split()[0]], side.split("(")[1].rstrip(")")
+            if place not in gone:
+                border = lambda c, way=way: not (0 <= c[0] + way[0] < width and 0 <= c[1] + way[1] < height)
+                out += [(c[0] + way[0], c[1] + way[1]) for c in view.maps[view.place] if border(c) and view.kind(c) == "floor"]
+        return out
+
+    def route(self, good: set[str]) -> tuple[int, int] | None:
+        """The door of this place that is first on the shortest way, by known doors, to one of the places in `good`."""
+        view, ways = self.view, defaultdict(set)
+        for (at, x, y), to in sorted(view.leads.items()):
+            ways[at].add((to, (x, y)))
+        queue, seen = deque((to, door) for to, door in sorted(ways[view.place]) if view.failed[view.at(door)] < 2), {view.place}
+        while queue:
+            place, door = queue.popleft()
+            if place in good:
+                return door
+            if place not in seen:
+                seen.add(place)
+                queue += [(to, door) for to, _ in sorted(ways[place])]
+        return None
+
+    def go_on(self) -> tuple[str, str, dict]:
+        """Nothing new here: to a place that is not explored, else to a thing already known, any one."""
+        view = self.view
+        places = {to for to in view.leads.values()}
+        if door := self.route(places - view.explored - {view.place}):
+            return self.approach(door)
+        recent = {c for c, turn in view.used.items() if turn > view.turns - 4}
+        things = sorted(c for c in view.known | set(view.used) if c not in view.leads and c not in recent and view.failed[c] < 2)
+        here = [c for c in things if c[0] == view.place]
+        if here and (self.rng.random() < 0.6 or len(here) == len(things)):
+            return self.approach(self.rng.choice(here)[1:])
+        doors = sorted({c[1:] for c in view.leads if c[0] == view.place and view.failed[c] < 2})
+        target = self.rng.choice(things) if things else None
+        door = self.route({target[0]}) if target and target[0] != view.place else self.rng.choice(doors) if doors else None
+        return self.approach(door) if door else self.wander(None)
+
+    def pursue(self, id: str, cell: Cell) -> tuple[str, str, dict]:
+        """The first objective: go there, interact or step on it, then take it off the list."""
+        view = self.view
+        if view.used.get(cell, -1) > 0 and view.used[cell] >= view.turns - 6 or view.visits[cell] and view.kind(cell[1:], cell[0]) not in TOUCH:
+            return f"objective {id} is done", "process_memory", {"action": "delete", "entries": [{"id": id}], "reasoning": "done"}
+        if cell[0] == view.place:
+            return self.approach(cell[1:])
+        door = self.route({cell[0]})
+        return self.approach(door) if door else self.wander(None)
+
+    def approach(self, target: tuple[int, int]) -> tuple[str, str, dict]:
+        """Interact with the target when it is next to the player (or behind a counter), else move towards it."""
+        view, (x, y) = self.view, self.view.pos
+        width, height = view.size.get(view.place, (99, 99))
+        outside = not (0 <= target[0] < width and 0 <= target[1] < height)
+        stands = [target] if view.kind(target) not in TOUCH and not outside else self.stands(target, outside)
+        way = next(((dx, dy) for dx, dy in WAYS for n in (1, 2) if (x + n * dx, y + n * dy) == target and (x, y) in stands), None)
+        if way and view.kind(target) in TOUCH:
+            return f"use the {view.kind(target)} at {target}", *self.press([self.press.name(way), "A"], f"face {target} and interact")
+        if way and (outside or target in stands):
+            return f"step to {target}", *self.press([self.press.name(way)], f"step to {target}")
+        if (x, y) == target:                             # on a door that was come through: off it and back
+            ways = [w for w in WAYS if view.kind((x + w[0], y + w[1])) == "floor"] or list(WAYS)
+            return "off the door and back", *self.press([self.press.name(ways[0]), self.press.name((-ways[0][0], -ways[0][1]))], "use the door")
+        if (skill := self.entry("walk")) and "run_skill" in self.tools:
+            goals = sorted((c for c in stands if view.failed[view.at(c)] < 1), key=lambda c: abs(c[0] - x) + abs(c[1] - y))
+            if goals:
+                return f"walk to {goals[0]} for {target}", "run_skill", {
+                    "skill_id": skill, "args": {"x": goals[0][0], "y": goals[0][1]}, "reasoning": f"towards {target}"}
+        return self.wander(target)
+
+    def stands(self, target: tuple[int, int], outside: bool) -> list[tuple[int, int]]:
+        """Cells from which the target can be used: next to it, or over a counter."""
+        view, out = self.view, []
+        for dx, dy in WAYS:
+            beside, beyond = (target[0] - dx, target[1] - dy), (target[0] - 2 * dx, target[1] - 2 * dy)
+            if view.kind(beside) == "counter" and not outside:
+                out.append(beyond)
+            elif view.kind(beside) in ("floor", "tall grass", "door"):
+                out.append(beside)
+        return out
+
+    def wander(self, target: tuple[int, int] | None) -> tuple[str, str, dict]:
         """No walking skill: one direction, away from cells seen often and, if there is one, towards the target."""
-        x, y = view.pos
+        view, (x, y) = self.view, self.view.pos
 
-        def cost(way: tuple[int, int]) -> tuple:
-            cell, name = (x + way[0], y + way[1]), press.name(way)
-            shut = (view.place, x, y, name) in view.blocked or view.grid.get(cell, "#") in view.walls
+        def cost(way: tuple[int, int]) -> float:
+            cell, name = (x + way[0], y + way[1]), self.press.name(way)
+            shut = view.blocked[(view.at((x, y)), name)] or view.kind(cell) in ("wall", "water", "counter", "person", "")
             near = abs(target[0] - cell[0]) + abs(target[1] - cell[1]) if target else 0
-            return shut, 3 * view.visits[(view.place, *cell)] + near + 2 * rng.random()
+            return 99 * bool(shut) + 3 * view.visits[view.at(cell)] + near + 2 * self.rng.random()
 
         way = min(WAYS, key=cost)
         ahead, count = (x + 2 * way[0], y + 2 * way[1]), 1
-        while count < 3 and view.legend.get(view.grid.get(ahead, "#")) == "floor" and (target is None or ahead[0] != target[0] and ahead[1] != target[1]):
+        while count < 3 and view.kind(ahead) == "floor" and (target is None or ahead[0] != target[0] and ahead[1] != target[1]):
             ahead, count = (ahead[0] + way[0], ahead[1] + way[1]), count + 1
-        return f"press {press.name(way)}", *press([press.name(way)] * count, f"towards {target or 'new ground'}")
+        return f"press {self.press.name(way)}", *self.press([self.press.name(way)] * count, f"towards {target or 'new ground'}")
 
 
 class Presser:
@@ -231,67 +380,3 @@ class Presser:
     def __call__(self, names: list[str], why: str) -> tuple[str, dict]:
         names = [n for n in names if n in self.names] or self.names[:1]
         return self.tool, {self.argument: names if self.many else names[0], "reasoning": why}
-
-
-# -- the Refiner
-
-def section(question: str, heading: str) -> str:
-    return (re.search(rf"^# {heading}.*?\n(.*?)(?=^# |\Z)", question, re.M | re.S) or ["", ""])[1].strip()
-
-
-def refine(part: str, question: str) -> dict:
-    """One pass's answer, from its question alone."""
-    window, current, found = section(question, "The last steps"), section(question, "What you edit"), section(question, "Failure signatures")
-    current = current.rsplit("\n\nAnswer with one JSON object", 1)[0]
-    names = re.findall(r"^- (\w+) \(", found, re.M)
-    if part == "policy":
-        new = [RULES[n] for n in dict.fromkeys(names) if n in RULES and RULES[n] not in current]
-        return {"analysis": ", ".join(names) or "no failure", "prompt": "\n".join([current, *(f"- {rule}" for rule in new)]) if new else None}
-    makers = {"sub": refine_subagents, "skills": refine_skills, "memory": refine_memory}
-    return makers[part](window, current)
-
-
-def refine_subagents(window: str, current: str) -> dict:
-    pages = len(re.findall(r'"\w+: text', window))
-    if pages < 2 or "name: dialogue" in current:
-        return {"analysis": "no work to hand over"}
-    return {"analysis": f"{pages} pages of text were read one call a page", "create": [{
-        "name": "dialogue", "description": "reads an open text to its end", "available_tools": ["press_buttons"], "max_turns": 10,
-        "system_instructions": "Press A until the text is closed.", "return_condition": "Game State is overworld", "why": "texts take several presses"}]}
-
-
-def refine_skills(window: str, current: str) -> dict:
-    """Learn from (symbol, direction, did it move) and write it as the table of the walking skill."""
-    table = json.loads((re.search(r"^OPEN = (\{.*\})$", current, re.M) or ["", "{}"])[1])
-    known = json.dumps(table, sort_keys=True, ensure_ascii=False)
-    for name, symbol, *_, stuck in MOVE.findall(window):
-        if name in DIRECTION and not stuck and symbol.strip():
-            table[symbol] = sorted({*table.get(symbol, []), name})
-    for symbol, ways in table.items():
-        if len(ways) >= 2:                               # two ways are taken for all four; one may be a ledge
-            table[symbol] = sorted(n for n in DIRECTION if n.isupper() == ways[0].isupper())
-    learned = json.dumps(table, sort_keys=True, ensure_ascii=False)
-    if not table or learned == known:
-        return {"analysis": "nothing new about walking"}
-    names = sorted({n for ways in table.values() for n in ways})
-    act = "tools['press_buttons'](buttons=[way[0]], reasoning='walk')" if names[0].isupper() else "tools['move'](direction=way[0])"
-    code = WALKER.format(table=learned, moves=json.dumps({n: DIRECTION[n] for n in names}), act=act)
-    why = "cells that let a step through: " + " ".join(sorted(table))
-    if have := re.search(r"^### (\w+) .*\nname: walk_to$", current, re.M):
-        return {"analysis": why, "update": [{"id": have[1], "code": code, "why": why}]}
-    return {"analysis": why, "create": [{"name": "walk_to", "description": "walks to the cell args x, y on the current map", "code": code, "path": "movement", "why": why}]}
-
-
-def refine_memory(window: str, current: str) -> dict:
-    """What was read, and where: one entry a sign or person; and which door leads where."""
-    entries = {}
-    for place, line in re.findall(r"^\[\d+\] \S+ at (.+?) \([^)]*\): (.*)$", window, re.M):
-        for symbol, x, y, text in TALK.findall(line):
-            entries[f"{place} ({x}, {y})"] = (f"'{symbol}' says: {text[:300].split(chr(34))[0]}", place, f"{x}, {y}")
-        for name, symbol, x, y, to, to_x, to_y, _ in MOVE.findall(line):
-            if to and name in DIRECTION:
-                dx, dy = DIRECTION[name]
-                entries[f"{place} ({int(x) + dx}, {int(y) + dy})"] = (f"leads to {to} ({to_x}, {to_y})", place, f"{int(x) + dx}, {int(y) + dy}")
-    new = [{"title": f"{title}: {text[:60]}", "content": text, "location": place, "coordinates": at, "path": "places", "source": "evolved",
-            "why": "came up in the window"} for title, (text, place, at) in entries.items() if f"title: {title}" not in current]
-    return {"analysis": f"{len(new)} new facts", "create": new[:5]}

@@ -1,45 +1,193 @@
-"""Build lantern.gb from the source beside this file: `python -m games.cartridge.build [OUT.gb]` (1-2 s, needs sdcc 4.2).
+"""Build lantern.gb from the C sources and the plain-text data files; needs the standard library and sdcc 4.2 only.
 
-Nobody needs this to play: lantern.gb is in the repository, and a test compares the two where sdcc is installed.
+load_maps() and its like give the data as the files draw it; build(path) makes the cartridge, always the same bytes.
 """
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from games.cartridge import assets
-
-HERE = Path(__file__).parent
-
-
-def asm() -> str:
-    """The assets as sdasgb source: labels made global with C's underscore, $ written as 0x."""
-    out = ["\t.module assets", "\t.area _CODE"]
-    for line in assets.source().splitlines():
-        if label := re.match(r"(\w+):$", line):
-            out.append(f"_{label[1]}::")
-            continue
-        line = line.strip().replace("$", "0x")
-        out.append("\t." + (re.sub(r"\b([A-Z]\w*)", r"_\1", line) if line.startswith("dw") else line))
-    return "\n".join(out) + "\n"
+HERE = Path(__file__).resolve().parent
+SOURCES = ["overworld", "text", "battle", "story"]
+SIDES = {"north": 8, "south": 4, "west": 2, "east": 1}          # connection bits, in header order
+FACINGS = {"down": 0, "up": 4, "left": 8, "right": 12}
+CHARMAP = {**{chr(65 + i): 0x80 + i for i in range(26)}, **{chr(97 + i): 0xA0 + i for i in range(26)},
+           **{str(i): 0xF6 + i for i in range(10)},
+           **dict(zip(" ():;'-?!./,*", bytes.fromhex("7F9A9B9C9DE0E3E6E7E8F3F4F0"))),
+           "\n": 0x4E, "|": 0x51, "<": 0x52, ">": 0x53, "^": 0x54}   # next line, next page, three inserted names
 
 
-def build(out: Path) -> None:
-    """Assemble, compile and link in a temporary directory; write the 32 KiB ROM to `out`."""
+def sections(name):
+    """Each part of a data file as (head words, key=value options, body lines): '[' begins a head, ';' a comment."""
+    parts = []
+    for line in (HERE / "data" / name).read_text().splitlines():
+        if line.startswith("["):
+            words = line.strip("[]").split(" ")
+            parts.append((words, dict(w.split("=", 1) for w in words if "=" in w), []))
+        elif line.strip() and not line.startswith(";"):
+            parts[-1][2].append(line.rstrip())
+    return parts
+
+
+def tables():
+    return {head[0]: [line.split() for line in body] for head, _, body in sections("tables.txt")}
+
+
+def load_texts():
+    return {head[0]: "\n".join(body).replace("\n/\n", "|") for head, _, body in sections("texts.txt")}
+
+
+def load_tilesets():
+    """Tilesets by id: art (tile id -> 8 rows), cells (character -> four tile ids) and the rule lists."""
+    sets = {}
+    for head, opt, body in sections("tiles.txt"):
+        if head[0] == "tileset":
+            current = sets[int(head[1])] = {"art": {}, "cells": {}}
+            for key in ("passable", "counters", "grass"):
+                current[key] = [int(x, 16) for x in opt.get(key, "").split(",") if x]
+        elif head[0] == "cells":
+            current["cells"].update({line[0]: [int(x, 16) for x in line[1:].split()] for line in body})
+        else:
+            for i, tile in enumerate(int(x, 16) for x in head[1:]):
+                y, x = i // 2 * 8, i % 2 * 8
+                current["art"][tile] = [row[x:x + 8] for row in body[y:y + 8]]
+    return sets
+
+
+def load_maps():
+    """Maps in id order: name, rows, and the entries of maps.txt in warps, signs, triggers, npcs, connects, wilds."""
+    maps = []
+    for i, (head, opt, body) in enumerate(sections("maps.txt")):
+        m = {"id": i, "name": head[1], "rows": [], "enter": "", "dark": "0", "maze": "", **opt}
+        m.update({key: [] for key in ("warps", "signs", "triggers", "npcs", "connects", "wilds")})
+        for line in body:
+            kind, *words = line.split()
+            if words:
+                m[kind + "s"].append([int(w) if w.lstrip("-").isdigit() else w for w in words])
+            else:
+                m["rows"].append(line)
+        maps.append(m | {"tileset": int(m["tileset"])})
+    return maps
+
+
+def picture_bytes(rows):
+    """A square picture, tile by tile, two bits a pixel."""
+    starts = range(0, len(rows), 8)
+    return [sum((".-+#".index(c) >> plane & 1) << 7 - i for i, c in enumerate(row[x:x + 8]))
+            for y in starts for x in starts for row in rows[y:y + 8] for plane in (0, 1)]
+
+
+def sprite_bytes():
+    """Names and tiles of all kinds of people: bodies drawn with letters, to which each kind gives its shades."""
+    bodies, kinds, data = {}, [], []
+    for head, opt, body in sections("sprites.txt"):
+        if head[0] == "body":
+            bodies[head[1]] = body
+        else:
+            kinds.append(head[1])
+            for frame in head[2].split(","):
+                data += picture_bytes([row.translate(str.maketrans(opt)) for row in bodies[frame]])
+    return kinds, data
+
+
+def assets():
+    """The assembler source of all data, and the C header with the names of all numbers."""
+    asm, header, scripts = [".module assets", ".area _CODE"], [], {}
+    tab, texts, tilesets, maps, (people, sprites) = tables(), load_texts(), load_tilesets(), load_maps(), sprite_bytes()
+
+    def db(label, data):
+        asm.extend([f"_{label}::"] + [".db " + ",".join(map(str, data[i:i + 32])) for i in range(0, len(data), 32)])
+
+    def number(prefix, words, first=0):
+        header.extend(f"#define {prefix}{w} {i + first}" for i, w in enumerate(words))
+        return {w: i + first for i, w in enumerate(words)}
+
+    ids = {k: number(prefix, [w[0] for w in tab[k]], first) for k, prefix, first in (
+        ("types", "TYPE_", 0), ("moves", "MOVE_", 1), ("items", "ITEM_", 0), ("species", "MON_", 1),
+        ("events", "E_", 0))}
+    text_ids, map_ids = number("T_", texts), number("M_", [m["name"] for m in maps])
+    kinds = {**number("PIC_", people[:-2], 1), "BALL": 0x3D, "BOULDER": 0x3F}
+    types, moves, species = ids["types"], ids["moves"], ids["species"]
+    blocks = {t: {} for t in tilesets}
+
+    def block(tileset, chars):      # a block is 2x2 cells, 4x4 tiles; maps make those they need
+        a, b, c, d = (tilesets[tileset]["cells"][ch] for ch in chars)
+        tiles = a[:2] + b[:2] + a[2:] + b[2:] + c[:2] + d[:2] + c[2:] + d[2:]
+        return blocks[tileset].setdefault(tuple(tiles), len(blocks[tileset]))
+
+    def talk(word):                 # lower-case words name scripts in story.c, others texts
+        return scripts.setdefault(word, 0x80 + len(scripts)) if word.islower() else text_ids[word]
+
+    for i in range(8):              # the maze writes block numbers: bit 0 open east, 1 open south, 2 stairs
+        block(17, ".>"[i >> 2] + "#."[i & 1] + "#."[i >> 1 & 1] + "#")
+    for m in maps:
+        rows, t = m["rows"], m["tileset"]
+        db("Map" + m["name"], [] if m["maze"] else [block(t, rows[y][x:x + 2] + rows[y + 1][x:x + 2])
+                                                    for y in range(0, len(rows), 2) for x in range(0, len(rows[0]), 2)])
+        head = [list(tilesets).index(t), len(rows) // 2, len(rows[0]) // 2, block(t, m["border"] * 4),
+                6 * int(m["dark"]), ids["events"].get(m["enter"], 255)]
+        head += [species.get(w, w) for w in (m["wilds"] + [[0] * 7])[0]] + [sum(SIDES[c[0]] for c in m["connects"])]
+        for side, to, offset in sorted(m["connects"], key=lambda c: -SIDES[c[0]]):
+            far = maps[map_ids[to]]["rows"]
+            edge = {"north": len(far) - 1, "west": len(far[0]) - 1}.get(side, 0)
+            head += [map_ids[to]] + ([edge, offset & 255] if side in ("north", "south") else [offset & 255, edge])
+        head += [len(m["warps"])] + [v for y, x, to, n in m["warps"] for v in (y, x, n, map_ids[to])]
+        for entries in (m["signs"], m["triggers"]):
+            head += [len(entries)] + [v for y, x, text in entries for v in (y, x, talk(text))]
+        head += [len(m["npcs"])] + [v for y, x, kind, facing, text, moves_about, toggle in m["npcs"] for v in (
+            kinds[kind], y + 4, x + 4, FACINGS[facing], 0xFE if moves_about == "walks" else 0xFF, talk(text), toggle)]
+        db("Head" + m["name"], head)
+    records = ["_Tilesets::"]
+    for t, ts in tilesets.items():
+        rules = (ts["counters"] + [255] * 3)[:3] + (ts["grass"] + [255])[:1]
+        records += [f".db {t}", f".dw _Blocks{t},_Passable{t},_Tiles{t}", ".db " + ",".join(map(str, rules))]
+        db(f"Blocks{t}", [v for b in blocks[t] for v in b])
+        db(f"Passable{t}", ts["passable"] + [255])
+        db(f"Tiles{t}", [v for i, rows in sorted(ts["art"].items()) for v in [i, *picture_bytes(rows)]] + [255])
+    asm += records
+    for name, text in texts.items():
+        db("Text" + name, [*map(CHARMAP.get, text), 0x50])
+    asm += ["_MapTable::"] + [f".dw _Map{m},_Head{m}" for m in map_ids]
+    asm += ["_TextTable::"] + [f".dw _Text{t}" for t in texts]
+    for label, words in zip(("Species", "Move", "Item", "Type", "Map"), (species, moves, ids["items"], types, map_ids)):
+        db(label + "Names", [v for w in words for v in [*map(CHARMAP.get, w.replace("_", " ")), 0x50]])
+    db("Moves", [v for i, w in enumerate(tab["moves"], 1) for v in (i, w[1], w[2], types[w[3]], w[4], w[5])])
+    db("TypeChart", [v for w in tab["chart"] for v in (types[w[0]], types[w[1]], w[2])] + [255])
+    db("Species", [v for w in tab["species"] for v in [types[w[1]], *w[2:6], *(moves[x] for x in w[6:])]])
+    pictures = {head[0]: picture_bytes(body) for head, _, body in sections("monsters.txt")}
+    db("Pictures", [v for w in species for v in pictures[w]])
+    font = bytearray(8 * 160)       # one bit a pixel, tiles 60 to FF
+    for key, rows in map(str.split, (HERE / "data" / "font.txt").read_text().splitlines()):
+        code, data = int(key[1:], 16) if len(key) == 3 else CHARMAP[key], bytes.fromhex(rows)
+        font[code * 8 - 0x300:code * 8 - 0x2F8] = data if len(data) == 8 else bytes([0] + [b << 2 for b in data])
+    db("FontGfx", font)
+    db("SpriteGfx", sprites)
+    header += [f"#define SPRITE_BYTES {len(sprites)}"] + [f"#define DO_{s.upper()} {i}" for s, i in scripts.items()]
+    return "\n".join(asm) + "\n", "\n".join(header) + "\n"
+
+
+def build(out_path):
+    objects = ["crt0", "assets", *SOURCES]
+    commands = [f"sdasgb -g -o {name}.rel {name}.s" for name in objects[:2]]
+    commands += [f"sdcc -msm83 --opt-code-size -c {name}.c" for name in SOURCES]
+    commands += ["sdcc -msm83 --no-std-crt0 --code-loc 0x200 --data-loc 0xC000 -o game.ihx " +
+                 " ".join(f"{name}.rel" for name in objects), "makebin -Z -yN -yo 2 -yn LANTERN game.ihx game.gb"]
     with tempfile.TemporaryDirectory() as tmp:
-        run = lambda *words: subprocess.run(words, check=True, cwd=tmp)
-        Path(tmp, "assets.s").write_text(asm())
-        for name in ("crt0.s", "game.c"):
-            Path(tmp, name).write_text((HERE / name).read_text())
-        run("sdasgb", "-o", "crt0.rel", "crt0.s")
-        run("sdasgb", "-o", "assets.rel", "assets.s")
-        run("sdcc", "-msm83", "-c", "game.c")
-        run("sdcc", "-msm83", "--no-std-crt0", "--code-loc", "0x200", "--data-loc", "0xC000",
-            "-o", "game.ihx", "crt0.rel", "game.rel", "assets.rel")
-        run("makebin", "-Z", "-yN", "-yo", "2", "-yn", "LANTERN", "game.ihx", "lantern.gb")
-        out.write_bytes(Path(tmp, "lantern.gb").read_bytes())
+        for f in [*HERE.glob("*.[ch]"), HERE / "crt0.s"]:
+            shutil.copy(f, tmp)
+        for name, text in zip(("assets.s", "gen.h"), assets()):
+            Path(tmp, name).write_text(text)
+        for command in commands:
+            done = subprocess.run(command.split(), cwd=tmp, capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(done.stdout + done.stderr)
+        size = 0x200 + int(re.search(r"^_CODE +\w+ +(\w+) =", Path(tmp, "game.map").read_text(), re.M)[1], 16)
+        assert size <= 0x8000, f"{size} bytes do not fit"
+        shutil.copy(Path(tmp, "game.gb"), out_path)
+    return size
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "lantern.gb")
+    print("code and data:", build(sys.argv[1] if len(sys.argv) > 1 else HERE / "lantern.gb"), "of 32768 bytes")

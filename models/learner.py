@@ -1,0 +1,295 @@
+"""The offline model, as the Refiner: a rule learner. It knows no game; it induces what it writes from the window it is shown.
+
+From (symbol, direction, did the player move) it learns which symbols let a step through, in which directions, which carry
+two cells on, which lead away, and where battles begin, and writes that as the tables of a walking skill. From (move, foe's
+type, bar before and after) it learns which move to prefer and writes a fighting skill. Texts and doors become memory. Its
+first walker is thin: it goes straight and knows only what was seen; it is rewritten when walks fail.
+"""
+import json
+import re
+from collections import defaultdict
+
+WAYS = {(0, -1): ("UP", "north"), (0, 1): ("DOWN", "south"), (-1, 0): ("LEFT", "west"), (1, 0): ("RIGHT", "east")}
+DIRECTION = {name: way for way, names in WAYS.items() for name in names}
+MOVE = re.compile(r"(\w+) '(.)' \((\d+), (\d+)\)(?: -> (?:(\w+) )?\((\d+), (\d+)\)| (blocked))")
+TALK = re.compile(r"\w+ at '(.)' \((-?\d+), (-?\d+)\): text: ([^\"]*)")
+BEGIN = re.compile(r"\w+ '(.)' \(\d+, \d+\): a battle begins")
+HIT = re.compile(r"A on ([A-Z][\w ]*?): [^\"]*?\[enemy \w+ \(([\w/]+)\) (\d+)->(\d+)")
+TRIED = re.compile(r"A on ([A-Z][\w ]*?): text: ")
+MEND = re.compile(r"A on ([A-Z][\w ]*?): [^\"]*?\[own HP (\d+)->(\d+)\]")
+RULES = {                                                # what it adds to the policy for a signature
+    "blocked_moves": "When a move was blocked, do not press the same direction again; look at the symbol in front of you.",
+    "navigation_loop": "Do not walk back to where you have been; prefer cells of the map that are new.",
+    "repeated_dialogue": "When a text repeats, leave: press B, then walk away.",
+    "unexplored_exits": "Take doors that you have not taken yet.",
+    "tool_errors": "Read the error of a failed call before the next one.",
+    "repeated_failing_call": "Never send a call again that has failed twice with the same arguments.",
+    "stall": "When nothing changes, do something of another kind.",
+}
+HEAD = '''# Walk to args x, y ({how}). The tables were learned from the trajectory.
+OPEN = {open}
+LEAP = {leap}
+AWAY = {away}
+COST = {cost}
+SHUT = {shut}
+MOVES = {moves}
+goal = (int(args['x']), int(args['y']))
+def look():
+    state = tools['get_game_state']()
+    pos = state['player_position']
+    return state, tools['get_map_data']()['grid'], (int(pos['x']), int(pos['y']))
+def on(grid, x, y):
+    return grid[y][x] if 0 <= y < len(grid) and 0 <= x < len(grid[y]) else '#'
+state, grid, start = look()
+place, here = state['location'], start
+def over():
+    return here == goal or state['location'] != place or state['context'] != 'overworld'
+'''
+STRAIGHT = HEAD + '''last = None
+for turn in range(12 + 3 * (abs(goal[0] - start[0]) + abs(goal[1] - start[1]))):
+    if over():
+        break
+    dx, dy = goal[0] - here[0], goal[1] - here[1]
+    wish = sorted(MOVES, key=lambda n: (MOVES[n] == last, -(MOVES[n][0] * dx + MOVES[n][1] * dy)))
+    free = [n for n in wish if n in OPEN.get(on(grid, here[0] + MOVES[n][0], here[1] + MOVES[n][1]), [])
+            or goal == (here[0] + MOVES[n][0], here[1] + MOVES[n][1]) and on(grid, goal[0], goal[1]) not in SHUT]
+    if not free:
+        break
+    {act_free}
+    last = (-MOVES[free[0]][0], -MOVES[free[0]][1])
+    state, grid, here = look()
+result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal)}}
+'''
+SEARCH = 'import heapq\n' + HEAD + '''seen, stuck = {{}}, []
+def note():
+    new = []
+    for y in range(len(grid)):
+        for x in range(len(grid[y])):
+            symbol = grid[y][x]
+            if symbol != ' ':
+                if (x, y) not in seen and (x, y) not in (here, goal) and symbol not in OPEN and symbol not in SHUT and symbol not in LEAP:
+                    new.append([symbol, x, y])
+                seen[(x, y)] = symbol
+    return new
+def way():
+    came, best, heap = {{here: None}}, {{here: 0}}, [(0, 0, here)]
+    count = 0
+    while heap:
+        cost, _, cell = heapq.heappop(heap)
+        if cell == goal:
+            path = []
+            while came[cell]:
+                cell, name = came[cell]
+                path.append(name)
+            return path[::-1]
+        if cost > best[cell]:
+            continue
+        for name in MOVES:
+            dx, dy = MOVES[name]
+            to = (cell[0] + dx, cell[1] + dy)
+            symbol = seen.get(to, ' ') if on(grid, to[0], to[1]) == ' ' else on(grid, to[0], to[1])
+            if not (0 <= to[1] < len(grid) and 0 <= to[0] < len(grid[to[1]])) or (cell, name) in stuck:
+                continue
+            if symbol in LEAP:
+                if LEAP[symbol] != name:
+                    continue
+                to = (to[0] + dx, to[1] + dy)
+            elif symbol != ' ' and name not in OPEN.get(symbol, []) and (to != goal or symbol in SHUT):
+                continue
+            elif symbol in AWAY and to != goal:
+                continue
+            total = cost + 1 + COST.get(symbol, 0) + (1 if symbol == ' ' else 0)
+            if total < best.get(to, 1000000):
+                best[to], came[to] = total, (cell, name)
+                count += 1
+                heapq.heappush(heap, (total, count, to))
+    return []
+things, first = [], True
+while not over():
+    things = note()
+    path = way()
+    if not path or (things and not first):   # something new came into view: the caller decides
+        break
+    first = False
+    {act_path}
+    before = here
+    state, grid, here = look()
+    if here == before and state['context'] == 'overworld':
+        stuck.append((here, path[0]))
+        if len(stuck) > 6:
+            break
+result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal), 'things': things}}
+'''
+FIGHT = '''# Fight until the battle is over. WORTH[foe's type][move]: mean share of the bar that it took, learned from the trajectory.
+WORTH = {worth}
+HEAL = {heal}
+def look():
+    return tools['get_game_state']()
+def press(*names):
+    tools['press_buttons'](buttons=list(names), reasoning='fight')
+for turn in range(60):
+    state = look()
+    menu, battle = state['menu'], state['battle']
+    if not battle:
+        break
+    if not menu:
+        press('A')
+        continue
+    options, cursor = menu['options'], menu['cursor']
+    at = options.index(cursor) if cursor in options else 0
+    if menu['kind'] == 'battle menu':
+        press(*(['UP'] * (at // 2) + ['LEFT'] * (at % 2) + ['A']))
+    elif menu['kind'] == 'moves':
+        own = state['party'][battle['active']]
+        left = {{m['name']: m['pp'] for m in own['moves']}}
+        able = [o for o in options if left.get(o, 0) > 0] or options
+        known = WORTH.get('/'.join(battle['enemy']['types']), {{}})
+        low = own['hp'] * 5 < own['max_hp'] * 2
+        mend = [o for o in able if o in HEAL and low]
+        hits = [o for o in able if o not in HEAL] or able
+        want = mend[0] if mend else max(hits, key=lambda o: known.get(o, {guess}))
+        to = options.index(want)
+        press(*(['DOWN'] * (to - at) + ['UP'] * (at - to) + ['A']))
+    else:
+        press('B')
+result = {{'success': not look()['battle'], 'context': look()['context']}}
+'''
+
+
+def section(question: str, heading: str) -> str:
+    return (re.search(rf"^# {heading}.*?\n(.*?)(?=^# [A-Z]|\Z)", question, re.M | re.S) or ["", ""])[1].strip()
+
+
+def refine(part: str, question: str) -> dict:
+    """One pass's answer, from its question alone."""
+    window, found = section(question, "The last steps"), section(question, "Failure signatures")
+    current = question.partition("\n# What you edit, as it is now\n")[2].rsplit("\n\nAnswer with one JSON object", 1)[0]
+    names = re.findall(r"^- (\w+) \(", found, re.M)
+    if part == "policy":
+        new = [RULES[n] for n in dict.fromkeys(names) if n in RULES and RULES[n] not in current]
+        return {"analysis": ", ".join(names) or "no failure", "prompt": "\n".join([current, *(f"- {rule}" for rule in new)]) if new else None}
+    if part == "sub":
+        return refine_subagents(window, current)
+    return refine_skills(window, current) if part == "skills" else refine_memory(window, current)
+
+
+def entries(current: str) -> dict[str, tuple[str, str, int, int]]:
+    """name or title -> (id, body, times used, times with success) of the entries that a pass shows."""
+    out = {}
+    for head, body in re.findall(r"^### ([^\n]+)\n(.*?)(?=^### |\Z)", current, re.M | re.S):
+        use = re.search(r"used (\d+) times, (\d+) with", head)
+        name = re.search(r"^(?:name|title): (.*)$", body, re.M)
+        out[name[1] if name else ""] = (head.split()[0], body, int(use[1]) if use else 0, int(use[2]) if use else 0)
+    return out
+
+
+def refine_subagents(window: str, current: str) -> dict:
+    pages = len(re.findall(r'"A: text', window))
+    if pages < 2 or "dialogue" in entries(current):
+        return {"analysis": "no work to hand over"}
+    return {"analysis": f"{pages} pages of text were read one call a page", "create": [{
+        "name": "dialogue", "description": "reads an open text to its end", "available_tools": ["press_buttons"], "max_turns": 20,
+        "system_instructions": "Press A until the text is closed.", "return_condition": "Game State is overworld", "why": "texts take several presses"}]}
+
+
+def refine_skills(window: str, current: str) -> dict:
+    have, out = entries(current), {"analysis": "", "create": [], "update": []}
+    for name, (code, why) in {"walk_to": walker(window, have.get("walk_to")), "fight": fighter(window, have.get("fight"))}.items():
+        if code and name in have:
+            out["update"].append({"id": have[name][0], "code": code, "why": why})
+        elif code:
+            about = {"walk_to": "walks to the cell args x, y on the current map", "fight": "chooses moves until the battle is over"}
+            out["create"].append({"name": name, "description": about[name], "code": code, "path": "movement" if name == "walk_to" else "battle", "why": why})
+        out["analysis"] += f"{name}: {why}. "
+    return out
+
+
+def table(body: str, name: str) -> dict:
+    """A table of a skill's code, as it is now."""
+    found = re.search(rf"^(?:code: )?{name} = (.*)$", body, re.M)
+    return json.loads(found[1]) if found else {}
+
+
+def walker(window: str, have: tuple | None) -> tuple[str, str]:
+    """(code, why) of the walking skill that the window calls for; ("", why) when the present one will do."""
+    body = have[1] if have else ""
+    opens, leap, away, cost, shut = tables = [table(body, name) for name in ("OPEN", "LEAP", "AWAY", "COST", "SHUT")]
+    known, searching = dump(tables), "heapq" in body
+    steps, fights = defaultdict(int), defaultdict(int)
+    for name, symbol, x, y, place, to_x, to_y, stuck in MOVE.findall(window):
+        if name not in DIRECTION or not symbol.strip():
+            continue
+        if stuck:
+            shut[symbol] = 1
+            continue
+        steps[symbol] += 1
+        if place:
+            away[symbol] = 1
+        elif abs(int(to_x) - int(x)) + abs(int(to_y) - int(y)) == 2:
+            leap[symbol] = name
+            continue
+        opens[symbol] = sorted({*opens.get(symbol, []), name})
+    for symbol in BEGIN.findall(window):
+        fights[symbol] += 1
+    for symbol, count in fights.items():                 # a battle takes about twenty presses; this is what a step on it risks
+        cost[symbol] = max(cost.get(symbol, 0), min(round(20 * count / max(steps[symbol], count)), 6))
+    for symbol, ways in opens.items():
+        if len(ways) >= 2:                               # two ways are taken for all four
+            opens[symbol] = sorted(n for n in DIRECTION if n.isupper() == ways[0].isupper())
+    for symbol in [s for s in shut if s in opens or s in leap]:
+        del shut[symbol]
+    if not opens:
+        return "", "no step was taken"
+    weak = have is not None and not searching and have[2] >= 2 and have[3] < 0.9 * have[2]
+    if dump(tables) == known and not weak:
+        return "", "nothing new about walking"
+    names = sorted({n for ways in opens.values() for n in ways} | set(leap.values()))
+    act = "tools['press_buttons'](buttons=[{}[0]], reasoning='walk')" if names[0].isupper() else "tools['move'](direction={}[0])"
+    template, how = (SEARCH, "by search") if searching or weak else (STRAIGHT, "straight")
+    code = template.format(open=dump(opens), leap=dump(leap), away=dump(away), cost=dump(cost), shut=dump(shut), how=how, act_free=act.format("free"),
+                           act_path=act.format("path"), moves=json.dumps({n: DIRECTION[n] for n in names}))
+    return code, f"{have[3]} of {have[2]} walks succeeded: search instead" if weak else f"symbols that let a step through: {' '.join(sorted(opens))}"
+
+
+def dump(value: dict | list) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def fighter(window: str, have: tuple | None) -> tuple[str, str]:
+    """(code, why) of the fighting skill: mean damage of each move against each type of foe, weighted over all windows."""
+    worth, heal = (table(have[1], "WORTH"), table(have[1], "HEAL")) if have else ({}, {})
+    known = dump([worth, heal])
+    sums = defaultdict(list)
+    for move, foe, before, after in HIT.findall(window):
+        sums[(foe, move)].append(max(int(before) - int(after), 0) / 48)
+    for (foe, move), shares in sums.items():
+        old = worth.setdefault(foe, {}).get(move)
+        mean = sum(shares) / len(shares)
+        if old is None or abs(old - mean) > 0.15:        # a small difference is chance, not news
+            worth[foe][move] = round(mean if old is None else (old + mean) / 2, 2)
+    for move, before, after in MEND.findall(window):
+        if int(after) > int(before) and move.isupper():
+            heal[move] = 1
+    if not worth or dump([worth, heal]) == known:
+        return "", "nothing new about battles"
+    return FIGHT.format(worth=dump(worth), heal=dump(heal), guess=0.3), "what each move took from each type of foe"
+
+
+def refine_memory(window: str, current: str) -> dict:
+    """What was read, and where: one entry a sign or person; which door leads where; places that are explored."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for line in re.findall(r"^\[\d+\] (.*)$", window, re.M):
+        place = (re.search(r" at (\w+) \(", line) or ["", ""])[1]
+        for name, _, x, y, to, to_x, to_y, _ in MOVE.findall(line):
+            if to and name in DIRECTION:
+                dx, dy = DIRECTION[name]
+                door = (int(x) + dx, int(y) + dy)
+                found[f"{place} {door}"] = (f"leads to {to}", place, f"{door[0]}, {door[1]}")
+                found.setdefault(f"{to} ({to_x}, {to_y})", (f"leads to {place}", to, f"{to_x}, {to_y}"))
+        for symbol, x, y, text in TALK.findall(line):
+            found[f"{place} ({x}, {y})"] = (f"'{symbol}' says: {text[:300]}", place, f"{x}, {y}")
+        if done := re.search(r"\b(\w+) is explored", line):
+            found[done[1]] = ("explored", done[1], "")
+    new = [{"title": f"{title}: {text[:60]}", "content": text, "location": place, "coordinates": at, "path": "places", "source": "evolved",
+            "why": "came up in the window"} for title, (text, place, at) in found.items() if f"title: {title}: " not in current]
+    return {"analysis": f"{len(new)} new facts", "create": new[:5]}
