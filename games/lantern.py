@@ -18,6 +18,15 @@ class Lantern(Red):
     def rom(self, path: str) -> bytes:
         return Path(path).read_bytes() if path else ROM.read_bytes()
 
+    def belongs(self, mem: Any) -> bool:
+        return True
+
+    def stored_blocks(self, mem: Any) -> list[list[int]]:
+        return []
+
+    def way_out(self, mem: Any, tiles: list[list[int | None]], x: int, y: int) -> str:
+        return "step on"
+
     def map_name(self, mem: Any, number: int) -> str:
         return MAPS[number] if number < len(MAPS) else f"Map{number:02X}"
 
