@@ -21,9 +21,9 @@ import numpy as np
 from models import Reply, digest
 from runlog import BadInput
 
-HOLD, QUIET, CAP = 8, 24, 1200       # frames: a button is held; unchanged screen that counts as settled; longest wait
+HOLD, CAP = 8, 1200                  # frames: a button is held; the longest wait for the game to settle
 BUTTONS = ["A", "B", "START", "SELECT", "UP", "DOWN", "LEFT", "RIGHT", "WAIT"]
-GAMES = {"blue": "red"}              # names that another file plays
+GAMES = {"blue": "red", "yellow": "red"}                 # names that another file plays
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,18 @@ class Env(Protocol):
     def load(self, data: bytes) -> None: ...
 
 
-def open_env(game: str, rom: str = "", seed: int = 0, frames: int = 0) -> Env:
-    """The environment of `game`, looked up by name in games/. Raises BadInput."""
+def open_env(game: str, rom: str = "", seed: int = 0, frames: int = 0, state: str = "") -> Env:
+    """The environment of `game`, looked up by name in games/; `state`: a PyBoy state to start from. Raises BadInput."""
     name = GAMES.get(game, game)
-    files = {p.stem for p in (Path(__file__).parent / "games").glob("*.py")} - {"__init__"}
+    files = {p.stem for p in (Path(__file__).parent / "games").glob("*.py")} - {"__init__", "red_data"}
     if name not in files:
         raise BadInput(f"--game {game}: no such game; choose one of {', '.join(sorted(files | set(GAMES)))}")
     made = importlib.import_module(f"games.{name}").Game(seed=seed)
-    return made if hasattr(made, "act") else GameBoy(made, made.rom(rom), frames)
+    if hasattr(made, "act"):
+        if state:
+            raise BadInput(f"--state {state}: {game} has no emulator; leave the flag out")
+        return made
+    return GameBoy(made, made.rom(rom), frames, state)
 
 
 class GameBoy:
@@ -104,17 +108,41 @@ class GameBoy:
             "buttons": {"type": "array", "items": {"type": "string", "enum": BUTTONS}, "minItems": 1, "maxItems": 20},
             "reasoning": {"type": "string"}}, "required": ["buttons", "reasoning"], "additionalProperties": False})}
 
-    def __init__(self, game: Any, rom: bytes, frames: int = 0):
+    def __init__(self, game: Any, rom: bytes, frames: int = 0, state: str = ""):
         with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from pyboy import PyBoy
         self.game, self.frames, self.presses, self.reached = game, frames, 0, {}
         # subtle: from memory, never from a path: PyBoy would read and write a ROM.ram beside the user's file.
         self.boy = PyBoy(io.BytesIO(rom), window="null", sound_emulated=False, log_level="ERROR", no_input=True)
-        self.mem = self.boy.memory
+        self.mem = game.view(self.boy.memory)
         self.game.prepare(self.mem)
         self.boy.tick(90, False, False)                              # PyBoy's own boot ROM takes 80 frames
+        if state:
+            self.start_from(state)
         self.settle()
+
+    def start_from(self, path: str) -> None:
+        """Begin from a PyBoy state. Raises BadInput. A state does not say which ROM it is of: its size and memory must fit."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as e:
+            raise BadInput(f"--state {path} can't be read ({e.strerror})") from None
+        out = io.BytesIO()
+        self.boy.save_state(out)
+        own = out.getvalue()
+        if data[:1] != own[:1]:
+            found = f"format {data[0]}" if data else "empty"
+            raise BadInput(f"--state {path} is no state of this PyBoy ({found}, this version writes format {own[0]}): save it "
+                           "again with the PyBoy that is installed here")
+        try:
+            if len(data) != len(own):
+                raise ValueError(f"{len(data):,} bytes, a state of this ROM has {len(own):,}")
+            self.boy.load_state(io.BytesIO(data))
+        except Exception as e:
+            raise BadInput(f"--state {path} is damaged or of another ROM: {e}") from None
+        if not self.game.belongs(self.mem):
+            raise BadInput(f"--state {path} was saved with another ROM than --rom: the map in it is not this cartridge's")
 
     def settle(self) -> bool:
         """Run until the game wants input: control in the overworld, an arrow or a cursor, or a still screen.
@@ -123,16 +151,17 @@ class GameBoy:
         """
         if self.frames:
             return bool(self.boy.tick(self.frames, True, False)) or True
-        still, last = 0, None
+        tiles, picture, still, quiet, done = None, None, 0, 0, False
         for _ in range(CAP // 4):
             self.boy.tick(4, False, False)
-            screen = self.mem[0xC3A0:0xC508]
-            still, last = (still + 4, last) if screen == last else (0, screen)
+            old, tiles = (tiles, picture), self.mem[0xC3A0:0xC508]
+            picture = tiles, self.game.picture(self.mem)
+            still, quiet = still + 4 if tiles == old[0] else 0, quiet + 4 if picture == old[1] else 0
             wanted = self.game.settled(self.mem) or self.game.prompt(self.mem)
-            if still >= 8 and wanted or still >= QUIET and self.game.ui_open(self.mem):
+            if done := still >= 8 and wanted or quiet >= self.game.patience(self.mem):
                 break
         self.boy.tick(1, True, False)                                # draw the picture once, at rest
-        return still >= 8
+        return done
 
     def press(self, button: str) -> str:
         """One button press. Returns a line of feedback: what lay ahead, and whether the player moved."""
@@ -145,6 +174,7 @@ class GameBoy:
         settled = self.settle()
         self.presses += 1
         if self.game.settled(self.mem):      # never during a fade: there the map is new and the position still old
+            self.game.tune(self.mem)
             for name in self.game.reached(self.mem):
                 self.reached.setdefault(name, self.presses)
         return self.game.feedback(button, before, self.game.read(self.mem)) + ("" if settled else " (busy)")
@@ -162,7 +192,9 @@ class GameBoy:
     def observe(self) -> Observation:
         state = self.game.read(self.mem)
         # People who walk by themselves are not in the key: a blocked player must not look like progress.
-        key = digest({k: v for k, v in state.items() if k != "map"}, state["map"]["signs"], state["map"]["warps"])
+        # Nor is the clock.
+        seen = {k: v for k, v in state.items() if k not in ("map", "play_time")}
+        key = digest(seen, state["map"]["signs"], state["map"]["warps"])
         state["progress"] = {"milestones": list(self.game.milestones), "reached": dict(self.reached), "presses": self.presses}
         return Observation(self.game.render(state), self.boy.screen.ndarray[:, :, :3].copy(), state, key)
 

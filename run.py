@@ -52,8 +52,9 @@ def flag(default: object, help: str) -> object:
 class Settings:
     """One field a flag: its name, its default, its help."""
 
-    game: str = flag("lantern", "lantern, toy, red, blue")
-    rom: str = flag("", "red, blue: your own ROM (or the environment variable CH_ROM)")
+    game: str = flag("lantern", "lantern, toy, red, blue, yellow")
+    rom: str = flag("", "red, blue, yellow: your own ROM (or the environment variable CH_ROM)")
+    state: str = flag("", "start from a PyBoy state of that ROM instead of from power-on")
     model: str = flag("scripted", "scripted, or a model's name")
     base_url: str = flag("", "an OpenAI-compatible server; without it the provider follows from the model's name")
     refiner_model: str = flag("", "the Refiner's model (the agent's)")
@@ -76,7 +77,7 @@ class Settings:
     json: bool = flag(False, "one JSON line at the end, no progress bar")
 
 
-FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom"}   # may change on --resume
+FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom", "state"}   # may change on --resume
 HOME = {"run", "resume", "replay", "json", "rom"}       # not part of settings.json: they say nothing about what happened
 
 
@@ -131,7 +132,7 @@ class Run:
         self.start, self.shown, self.refinements = time.monotonic(), 0, []
         models = {name: open_model(name, settings.seed, settings.base_url) for name in {settings.model, settings.refiner_model or settings.model} if live}
         model = lambda role: models[settings.refiner_model if settings.refiner_model and role.startswith("refine") else settings.model]
-        self.env = open_env(settings.game, settings.rom or os.environ.get("CH_ROM", ""), settings.seed, settings.frames)
+        self.env = open_env(settings.game, settings.rom or os.environ.get("CH_ROM", ""), settings.seed, settings.frames, settings.state)
         head, state = read_checkpoint(folder / "checkpoint")
         self.people = people if people is not None else self.pending_people(head)
         if head and live:
