@@ -20,6 +20,7 @@ LEGEND = {"P": "you", ".": "floor", "#": "wall", "~": "tall grass", "W": "water"
           "→": "ledge right", "C": "counter", "T": "small tree", "@": "spinner", " ": "not visible"}
 VIEW, MARGIN, DARK = (4, 4, 5, 4), 2, 1    # cells left of, above, right of, below the player on the screen; margin; in the dark
 QUIET, BATTLE_QUIET = 96, 240              # frames of a still picture that count as waiting: text without arrow, in battle
+STATS = ("attack", "defense", "speed", "special")
 STATUS = ((7, "asleep"), (8, "poisoned"), (16, "burned"), (32, "frozen"), (64, "paralyzed"))
 UNSAID = re.compile("(?i)battle|wild|enemy|fainted|exp")
 MILESTONES, EIGHTEEN = milestones()
@@ -234,7 +235,8 @@ class Red(Cartridge):
         out = []
         for i, move in ((i, mem[ids + i]) for i in range(4) if mem[ids + i]):
             pp, ups, data = mem[points + i] & 0x3F, mem[points + i] >> 6, self.move_data(mem, move)
-            known = {"max_pp": data[1] + ups * min(data[1] // 5, 7), "type": self.label(mem, "type", data[0])} if data else {}
+            known = {"max_pp": data[3] + ups * min(data[3] // 5, 7), "type": self.label(mem, "type", data[1]),
+                     "power": data[0], "accuracy": round(data[2] / 255, 2)} if data else {}
             out.append({"name": self.label(mem, "move", move), "pp": pp, "pp_ups": ups, **known})
         return out
 
@@ -246,11 +248,12 @@ class Red(Cartridge):
         out, fighting = [], mem[0xD057] in (1, 2) and not mem[0xD11D] and mem[0xD022] > 0
         for i in range(min(mem[0xD163], 6)):
             a = 0xD16B + 44 * i
-            now, points = (0xD014, 0xD02D) if fighting and mem[0xCC2F] == i else (a, a + 0x1D)
+            now, points, stats = (0xD014, 0xD02D, 0xD025) if fighting and mem[0xCC2F] == i else (a, a + 0x1D, a + 0x24)
             hp = number(mem, now + 1)
             out.append({"species": self.label(mem, "species", mem[a]), "nickname": string(mem, 0xD2B5 + 11 * i),
                         "level": mem[a + 0x21], "hp": hp, "max_hp": number(mem, a + 0x22), "status": status(mem[now + 4], hp),
-                        "types": self.types(mem, a + 5), "moves": self.moves(mem, now + 8, points)})
+                        "types": self.types(mem, a + 5), "moves": self.moves(mem, now + 8, points),
+                        "stats": {name: number(mem, stats + 2 * n) for n, name in enumerate(STATS)}})
         return out
 
     def battle(self, mem: Any) -> dict | None:

@@ -184,11 +184,11 @@ class Tables:
             self.known[kind, number] = found
         return found
 
-    def move(self, mem: Any, number: int) -> tuple[int, int] | None:
-        """(type id, PP without PP Ups) of a move."""
+    def move(self, mem: Any, number: int) -> tuple[int, int, int, int] | None:
+        """(power, type id, accuracy of 255, PP without PP Ups) of a move."""
         bank, a = self.at["move data"]
-        kind, pp = (peek(mem, bank, a + 6 * (number - 1) + i) for i in (3, 5))
-        return None if kind is None or pp is None else (kind, pp)
+        row = tuple(peek(mem, bank, a + 6 * (number - 1) + i) for i in (2, 3, 4, 5))
+        return None if None in row else row
 
 
 SHA1 = {"ea9bcae617fdf159b045185467ae58b2e4a48b9a": "red", "d7037c83e1ae5b39bde3c30787637ba1d4c48ce2": "blue",
@@ -268,8 +268,8 @@ class Cartridge:
             return f"HM{number - 0xC3:02d}" if number < 0xC9 else f"TM{number - 0xC8:02d}"
         return self.tables.name(mem, kind, number) or f"{kind} {number}"
 
-    def move_data(self, mem: Any, number: int) -> tuple[int, int] | None:
-        """(type id, PP without PP Ups), or None."""
+    def move_data(self, mem: Any, number: int) -> tuple[int, int, int, int] | None:
+        """(power, type id, accuracy of 255, PP without PP Ups), or None."""
         return self.tables.move(mem, number)
 
     def tileset(self, mem: Any) -> Tileset:

@@ -10,8 +10,10 @@ import pytest
 from env import GameBoy, open_env
 from games.red import EIGHTEEN, LETTERS, Red
 from games.red_data import MAPS, Shifted, identify
+from harness import imported
 from run import main
 from runlog import BadInput
+from sandbox import Sandbox
 
 SHARED = Path(__file__).parents[1].parent / "shared" / "red-images"
 CODES = {v: k for k, v in sorted(LETTERS.items(), reverse=True) if len(v) == 1} | {" ": 0x7F}
@@ -121,7 +123,7 @@ def charmander(mem: Image) -> None:
     names(mem)
     mem.put(0xD163, 1, 176, 0xFF)
     mem.put(0xD16B, 176, 0, 17, 99, 8, 20, 20, 45, 10, 45, 0, 0)             # +3 is the box level, not the level
-    mem.put(0xD16B + 0x1D, 0xC0 | 35, 12, 0, 0, 6, 1, 44)
+    mem.put(0xD16B + 0x1D, 0xC0 | 35, 12, 0, 0, 6, 1, 44, 1, 1, 0, 12, 0, 13, 0, 14)
     mem.string(0xD2B5, "EMBER")
 
 
@@ -390,7 +392,7 @@ def fight(kind: int) -> Image:
     mem.put(0xC6E8, *[0xAB] * 700)
     mem.put(0xC3A0, *[0x40] * 240)                                            # pictures
     mem.put(0xCFE5, 36, 0, 7, 0, 3, 0, 2, 0, 10, 0, 0, 0, 0, 0, 3, 0, 14)
-    mem.put(0xD014, 176, 0, 15, 0, 0, 20, 20, 0, 10, 45, 0, 0, 0, 0, 6, 1, 44)
+    mem.put(0xD014, 176, 0, 15, 0, 0, 20, 20, 0, 10, 45, 0, 0, 0, 0, 6, 1, 44, 0, 9, 0, 10, 0, 11, 0, 12)
     mem.put(0xD02D, 0xC0 | 34, 12)
     mem.string(0xCFDA, "PIDGEY")
     mem.string(0xD009, "EMBER")
@@ -417,7 +419,9 @@ def test_wild_battle() -> None:
     assert red.prompt(mem) and not red.settled(mem)
     assert state["battle"] == {"kind": "wild", "active": 0, "enemy": {
         "species": "PIDGEY", "nickname": "PIDGEY", "level": 3, "hp_bar": 24, "status": "asleep", "types": ["NORMAL", "FLYING"]}}
-    assert state["party"][0]["moves"][0] == {"name": "SCRATCH", "pp": 34, "pp_ups": 3, "max_pp": 56, "type": "NORMAL"}
+    assert state["party"][0]["moves"][0] == {"name": "SCRATCH", "pp": 34, "pp_ups": 3, "max_pp": 56, "type": "NORMAL",
+                                              "power": 40, "accuracy": 1.0}
+    assert state["party"][0]["stats"] == {"attack": 9, "defense": 10, "speed": 11, "special": 12}
     assert state["map"]["grid"][0] == "." * 10                                # from the ROM, not from the picture in its place
 
 
@@ -481,8 +485,9 @@ def test_party_bag_money_badges_dex_time() -> None:
     assert state["party"] == state["map"]["party"] == [{
         "species": "CHARMANDER", "nickname": "EMBER", "level": 6, "hp": 17, "max_hp": 300, "status": "poisoned",
         "types": ["FIRE"],
-        "moves": [{"name": "SCRATCH", "pp": 35, "pp_ups": 3, "max_pp": 56, "type": "NORMAL"},
-                  {"name": "GROWL", "pp": 12, "pp_ups": 0, "max_pp": 40, "type": "NORMAL"}]}]
+        "moves": [{"name": "SCRATCH", "pp": 35, "pp_ups": 3, "max_pp": 56, "type": "NORMAL", "power": 40, "accuracy": 1.0},
+                  {"name": "GROWL", "pp": 12, "pp_ups": 0, "max_pp": 40, "type": "NORMAL", "power": 0, "accuracy": 1.0}],
+        "stats": {"attack": 257, "defense": 12, "speed": 13, "special": 14}}]
     text = red.render(state)
     assert "Bag: POTION x3; E·XP.ALL x1" in text and "notes" not in state
     assert not any(w in text.lower() for w in ("battle", "wild", "enemy", "fainted", "exp"))
@@ -734,6 +739,91 @@ def test_state_of_another_rom_is_recognised() -> None:
     mem[0xD52D] = 0x41
     assert not Red().belongs(mem)
 
+
+# -- the baseline: expert-red.json
+
+def play(code: str, args: dict, read, press) -> dict:
+    """Run a skill with a game made of two functions; returns its result."""
+    box = Sandbox()
+    try:
+        act = lambda buttons, reasoning: [press(b) for b in buttons] and {"success": True}
+        done = box.run(code, args, {"press_buttons": act, "get_game_state": read, "get_map_data": lambda: read()["map"]})
+    finally:
+        box.close()
+    assert not done.error, done.traceback
+    return done.result
+
+
+def expert() -> dict:
+    return json.loads((Path(__file__).parents[1] / "harnesses" / "expert-red.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("start, goal, expected", [
+    ((1, 0), (1, 4), 3),                                                       # over the ledge, two cells with one press
+    ((1, 4), (1, 0), 6),                                                       # and around it on the way back
+    ((3, 0), (4, 0), 3)])                                                      # a step blocked by another height
+def test_expert_walks_by_the_edges(start: tuple, goal: tuple, expected: int) -> None:
+    grid, jumps, blocked = ["......", "......", ".↓####", "......", "......"], [[1, 1, 1, 3]], [[3, 0, 4, 0]]
+    at, pressed = list(start), []
+
+    def press(button: str) -> None:
+        dx, dy = {"UP": (0, -1), "DOWN": (0, 1), "LEFT": (-1, 0), "RIGHT": (1, 0)}[button]
+        pressed.append(button)
+        jump = [j[2:] for j in jumps if j[:2] == at and (j[2] - j[0], j[3] - j[1]) == (2 * dx, 2 * dy)]
+        edge = [*at, at[0] + dx, at[1] + dy]
+        if jump or edge not in blocked and grid[edge[3]][edge[2]] == ".":
+            at[:] = jump[0] if jump else edge[2:]
+
+    def read() -> dict:
+        return {"location": "X", "context": "overworld", "player_position": {"x": at[0], "y": at[1]},
+                "map": {"grid": grid, "warps": [], "jumps": jumps, "blocked_edges": blocked, "surfing": False}}
+
+    result = play(expert()["skills"]["walk_to"]["code"], {"x": goal[0], "y": goal[1]}, read, press)
+    assert result["success"] and at == list(goal) and len(pressed) == expected
+
+
+def test_expert_walks_in_the_open_cartridge() -> None:
+    env = open_env("lantern")
+    code = expert()["skills"]["walk_to"]["code"]
+    world = env.observe().state["map"]
+    cells = [(x, y) for y, row in enumerate(world["grid"]) for x, mark in enumerate(row) if mark == "."]
+    for x, y in cells[:1] + cells[-1:]:
+        assert play(code, {"x": x, "y": y}, lambda: env.observe().state, env.press)["at"] == [x, y]
+    door = world["warps"][0]
+    result = play(code, {"x": door["x"], "y": door["y"]}, lambda: env.observe().state, env.press)
+    assert result["note"] == f"now on {door['dest_map']}"
+
+
+def test_expert_fights_with_the_best_move() -> None:
+    """WATER GUN (40, special, STAB) against ROCK/GROUND, though TACKLE stands first; the cursor is moved to it."""
+    menus, pressed = {"menu": "battle menu", "move": 0}, []
+    move = lambda name, power, kind: {"name": name, "power": power, "type": kind, "pp": 10, "accuracy": 1.0}
+    own = {"level": 12, "types": ["WATER"], "stats": {"attack": 18, "special": 17},
+           "moves": [move("TACKLE", 35, "NORMAL"), move("TAIL WHIP", 0, "NORMAL"), move("WATER GUN", 40, "WATER")]}
+
+    def press(button: str) -> None:
+        pressed.append(button)
+        if menus["menu"] == "moves":
+            menus["move"] += button == "DOWN"
+            menus["menu"] = "moves" if button == "DOWN" else ""
+        elif button == "A":
+            menus["menu"] = "moves"
+
+    def read() -> dict:
+        cursor = own["moves"][menus["move"]]["name"] if menus["menu"] == "moves" else "FIGHT"
+        return {"battle": {"active": 0, "enemy": {"level": 12, "types": ["ROCK", "GROUND"]}}, "party": [own], "screen": [],
+                "menu": {"kind": menus["menu"], "cursor": cursor} if menus["menu"] else None, "map": {}}
+
+    result = play(expert()["skills"]["fight"]["code"], {}, read, press)
+    assert result["note"] == "used WATER GUN" and pressed == ["UP", "LEFT", "A", "DOWN", "DOWN", "A"]
+
+
+def test_expert_is_a_valid_harness() -> None:
+    edits, _ = imported(expert())
+    assert len(edits) == 9
+
+
+# -- the open cartridge
 
 def test_lantern_map_text_against_the_cartridges_own_data() -> None:
     """A long walk: each cell that the reader names has the tile that the map's rows in the cartridge's source give it."""
