@@ -138,8 +138,9 @@ class GameBoy:
         self.boy.save_state(out)
         own = out.getvalue()
         if data[:1] != own[:1]:
-            raise BadInput(f"--state {path} is no state of this PyBoy: its format is {data[0] if data else 'missing'}, this version "
-                           f"writes {own[0]}; save it again with the PyBoy that is installed here")
+            found = f"format {data[0]}" if data else "empty"
+            raise BadInput(f"--state {path} is no state of this PyBoy ({found}, this version writes format {own[0]}): save it "
+                           "again with the PyBoy that is installed here")
         try:
             if len(data) != len(own):
                 raise ValueError(f"{len(data):,} bytes, a state of this ROM has {len(own):,}")

@@ -30,7 +30,7 @@ try:
     from tqdm import tqdm
 
     from ch import MAIN, Agent
-    from env import Env, Step, open_env
+    from env import GAMES, Env, Step, open_env
     from harness import Edit, Uses, fold, imported, read_edits
     from models import Model, ModelError, Usage, fill, open_model
     from refiner import Schedule, refine
@@ -106,7 +106,7 @@ def schedule(text: str) -> Schedule:
 
 def start_edits(settings: Settings) -> tuple[list[Edit], list[str]]:
     """The edits that make the run's first H, and the agent's tools."""
-    name = f"expert-{settings.game}" if settings.harness == "expert" else settings.harness
+    name = f"expert-{GAMES.get(settings.game, settings.game)}" if settings.harness == "expert" else settings.harness
     path = HERE / "harnesses" / f"{name}.json" if "/" not in name and not name.endswith(".json") else Path(name)
     if settings.bootstrap:
         path = Path(settings.bootstrap)

@@ -45,9 +45,9 @@ class Lantern(Red):
         codes = bytes(mem[a:a + 200]).split(b"\x50")
         return "".join(LETTERS.get(c, " ") for c in codes[skip]) if 0 <= skip < len(codes) else f"{kind} {number}"
 
-    def move_data(self, mem: Any, number: int) -> tuple[int, int] | None:
+    def move_data(self, mem: Any, number: int) -> tuple[int, int, int, int] | None:
         a = word(mem, 0x180 + 2 * LISTS.index("move data")) + 6 * (number - 1)
-        return mem[a + 3], mem[a + 5]
+        return tuple(mem[a + 2:a + 6])
 
     def map_name(self, mem: Any, number: int) -> str:
         return self.label(mem, "map", number)

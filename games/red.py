@@ -12,40 +12,22 @@ in the text. The link cable, the slot machines and the Safari Zone's step count 
 import re
 from typing import Any
 
-from games.red_data import (BADGES, CUT, FACING, HUD, JUMPS, LEDGES, LETTERS, PAIRS, SPINNERS, STEP, THINGS, Cartridge, at,
-                            milestones, peek, word)
+from games.red_data import (BADGES, BARS, CUT, FACING, JUMPS, LEDGES, LETTERS, PAIRS, SPINNERS, STEP, THINGS, Cartridge, at, bcd,
+                            decode, milestones, number, peek, string, word)
 
 LEGEND = {"P": "you", ".": "floor", "#": "wall", "~": "tall grass", "W": "water", "D": "door", "S": "stairs",
           "N": "person", "O": "ball", "B": "boulder", "!": "sign", "↓": "ledge down", "←": "ledge left",
           "→": "ledge right", "C": "counter", "T": "small tree", "@": "spinner", " ": "not visible"}
 VIEW, MARGIN, DARK = (4, 4, 5, 4), 2, 1    # cells left of, above, right of, below the player on the screen; margin; in the dark
 QUIET, BATTLE_QUIET = 96, 240              # frames of a still picture that count as waiting: text without arrow, in battle
+STATS = ("attack", "defense", "speed", "special")
 STATUS = ((7, "asleep"), (8, "poisoned"), (16, "burned"), (32, "frozen"), (64, "paralyzed"))
 UNSAID = re.compile("(?i)battle|wild|enemy|fainted|exp")
 MILESTONES, EIGHTEEN = milestones()
 
 
-def number(mem: Any, a: int) -> int:
-    """Two bytes, high one first: HP and all of the game's own numbers."""
-    return mem[a] << 8 | mem[a + 1]
-
-
-def bcd(digits: list[int]) -> int:
-    return int("".join(f"{d:02x}" for d in digits)) if all(d >> 4 < 10 and d & 15 < 10 for d in digits) else 0
-
-
 def status(byte: int, hp: int) -> str:
     return next((name for bits, name in STATUS if byte & bits), "ok") if hp else "KO"
-
-
-def decode(codes: list[int], letters: dict[int, str] = LETTERS) -> str:
-    """Screen tiles -> text; anything that is no letter is a blank. Never stops early: 0x50 is a map tile here."""
-    return "".join(letters.get(c, " ") if c >= 0x60 else " " for c in codes)
-
-
-def string(mem: Any, a: int, size: int = 11) -> str:
-    """A name in memory; it ends at 0x50."""
-    return decode(bytes(mem[a:a + size]).split(b"\x50")[0]).strip()
 
 
 class Red(Cartridge):
@@ -70,9 +52,9 @@ class Red(Cartridge):
 
     def cursor(self, mem: Any) -> tuple[int, int] | None:
         """(column, row) of the live menu cursor, in tiles."""
-        at = word(mem, 0xCC30) - 0xC3A0
-        live = 0 <= at < 360 and mem[0xC3A0 + at] == 0xED and (self.ui_open(mem) or mem[0xD057])
-        return (at % 20, at // 20) if live else None
+        spot = word(mem, 0xCC30) - 0xC3A0
+        live = 0 <= spot < 360 and mem[0xC3A0 + spot] == 0xED and (self.ui_open(mem) or mem[0xD057])
+        return (spot % 20, spot // 20) if live else None
 
     def prompt(self, mem: Any) -> bool:
         """A text arrow or a menu cursor waits for a button."""
@@ -191,8 +173,11 @@ class Red(Cartridge):
     # -- text and menus
 
     def letters(self, mem: Any) -> dict[int, str]:
+        """What the tiles above 0x5F stand for on this screen."""
+        if self.naming(mem):
+            return LETTERS | {0xF0: "END"}
         bars = any(0x62 <= tile <= 0x6B for tile in mem[0xC3A0:0xC508])
-        return LETTERS | HUD if bars else LETTERS | {0xF0: "END"} if self.naming(mem) else LETTERS
+        return LETTERS | BARS | ({0x73: " ", 0x74: " "} if mem[0xD057] else {}) if bars else LETTERS   # lines, in a battle
 
     def screen(self, mem: Any) -> list[str]:
         """Lines of text on the screen, top to bottom, without box borders; empty when none is open."""
@@ -203,8 +188,9 @@ class Red(Cartridge):
         return [line for line in found if line]
 
     def naming(self, mem: Any) -> bool:
-        """The naming screen has no flag of its own: underscores in its fourth row tell."""
-        return any(tile in (0x76, 0x77) for tile in mem[0xC3A0 + 70:0xC3A0 + 80]) and self.ui_open(mem)
+        """The naming screen has no flag of its own: underscores in its fourth row and the alphabet's first letters tell."""
+        underscores = any(tile in (0x76, 0x77) for tile in mem[0xC3A0 + 70:0xC3A0 + 80])              # also lines in a battle
+        return underscores and [mem[0xC3A0 + 102], mem[0xC3A0 + 104]] in ([0x80, 0x81], [0xA0, 0xA1])
 
     def item(self, mem: Any, col: int, row: int, width: int = 20) -> str:
         """The entry whose text begins in this column: up to the box's border or two blanks."""
@@ -249,7 +235,8 @@ class Red(Cartridge):
         out = []
         for i, move in ((i, mem[ids + i]) for i in range(4) if mem[ids + i]):
             pp, ups, data = mem[points + i] & 0x3F, mem[points + i] >> 6, self.move_data(mem, move)
-            known = {"max_pp": data[1] + ups * min(data[1] // 5, 7), "type": self.label(mem, "type", data[0])} if data else {}
+            known = {"max_pp": data[3] + ups * min(data[3] // 5, 7), "type": self.label(mem, "type", data[1]),
+                     "power": data[0], "accuracy": round(data[2] / 255, 2)} if data else {}
             out.append({"name": self.label(mem, "move", move), "pp": pp, "pp_ups": ups, **known})
         return out
 
@@ -261,11 +248,12 @@ class Red(Cartridge):
         out, fighting = [], mem[0xD057] in (1, 2) and not mem[0xD11D] and mem[0xD022] > 0
         for i in range(min(mem[0xD163], 6)):
             a = 0xD16B + 44 * i
-            now, points = (0xD014, 0xD02D) if fighting and mem[0xCC2F] == i else (a, a + 0x1D)
+            now, points, stats = (0xD014, 0xD02D, 0xD025) if fighting and mem[0xCC2F] == i else (a, a + 0x1D, a + 0x24)
             hp = number(mem, now + 1)
             out.append({"species": self.label(mem, "species", mem[a]), "nickname": string(mem, 0xD2B5 + 11 * i),
                         "level": mem[a + 0x21], "hp": hp, "max_hp": number(mem, a + 0x22), "status": status(mem[now + 4], hp),
-                        "types": self.types(mem, a + 5), "moves": self.moves(mem, now + 8, points)})
+                        "types": self.types(mem, a + 5), "moves": self.moves(mem, now + 8, points),
+                        "stats": {name: number(mem, stats + 2 * n) for n, name in enumerate(STATS)}})
         return out
 
     def battle(self, mem: Any) -> dict | None:
@@ -278,7 +266,7 @@ class Red(Cartridge):
         hp, full = number(mem, 0xCFE6), max(number(mem, 0xCFF4), 1)
         enemy = {"species": self.label(mem, "species", mem[0xCFE5]), "nickname": string(mem, 0xCFDA), "level": mem[0xCFF3],
                  "hp_bar": max(48 * hp // full, int(hp > 0)), "status": status(mem[0xCFE9], hp), "types": self.types(mem, 0xCFEA)}
-        out = {"kind": kind, "active": mem[0xCC2F], "enemy": None if mem[0xD11D] else enemy}
+        out = {"kind": kind, "active": mem[0xCC2F], "enemy": None if mem[0xD11D] else enemy, "own_hp": number(mem, 0xD015)}
         who = string(mem, 0xD04A, 13) or self.label(mem, "trainer", mem[0xD031])
         return out | ({"trainer": who} if kind == "trainer" else {})
 
@@ -314,36 +302,34 @@ class Red(Cartridge):
     def feedback(self, button: str, before: dict, after: dict) -> str:
         """What one press did, in a line: a step taken, a step blocked and by what, or the text that it brought up."""
         spot = lambda s: (s["player_position"]["x"], s["player_position"]["y"])
-        walking, menu = before["context"] == "overworld", before["menu"]
+        walking, old, new = before["context"] == "overworld", before["menu"] or {}, after["menu"] or {}
         facing = button.lower() if button.lower() in STEP else before["facing"]
-        (x, y), (dx, dy) = spot(before), STEP[facing]
-        hurt = self.hurt(before, after)
+        (x, y), (dx, dy), front = spot(before), STEP[facing], self.ahead(before, facing)
         if after["battle"] and not before["battle"]:
-            return f"{button} '{self.ahead(before, facing)}' {(x, y)}: a battle begins: " + " / ".join(after["screen"])[:160]
-        if after["menu"] and menu and after["menu"]["kind"] == menu["kind"] and after["menu"] != menu:
-            return f"{button}: cursor on {after['menu']['cursor'] or 'nothing'}"
+            return f"{button} '{front}' {(x, y)}: a battle begins: " + " / ".join(after["screen"][-2:])[:160]
+        if old != new and old.get("kind") == new.get("kind"):
+            return f"{button}: cursor on {new['cursor'] or 'nothing'}"
+        hurt = self.hurt(before["battle"], after["battle"])
         if after["screen"] and after["screen"] != before["screen"]:
-            front = self.ahead(before, facing)
             if front == "C" and at(before["map"]["grid"], x + 2 * dx, y + 2 * dy) == "N":     # one talks across a counter
                 front, dx, dy = "N", 2 * dx, 2 * dy
-            where = f" at '{front}' {(x + dx, y + dy)}" if walking else f" on {menu['cursor']}" if menu else ""
+            where = f" at '{front}' {(x + dx, y + dy)}" if walking else f" on {old['cursor']}" if old else ""
             lines = after["screen"][-2:] if after["battle"] else after["screen"]
             return f"{button}{where}: text: " + " / ".join(lines)[:160] + hurt
         if button.lower() in STEP and walking:
-            step = f"{button} '{self.ahead(before, facing)}' {(x, y)}"
+            step = f"{button} '{front}' {(x, y)}"
             if after["location"] != before["location"]:
                 return f"{step} -> {after['location']} {spot(after)}"
             return f"{step} -> {spot(after)}" if spot(after) != (x, y) else f"{step} blocked"
         return f"{button}: " + ("text closed" if before["screen"] and not after["screen"] else "nothing changed") + hurt
 
-    def hurt(self, before: dict, after: dict) -> str:
-        """What a press in a battle changed: the enemy's bar in 48ths, own HP."""
-        if not before["battle"] or not after["battle"] or not before["battle"]["enemy"] or not after["battle"]["enemy"]:
+    def hurt(self, old: dict | None, new: dict | None) -> str:
+        """What a press in a battle took: from the enemy's bar, in 48ths, and from own HP."""
+        if not (old and new and old.get("enemy") and new.get("enemy")):
             return ""
-        foe, now = before["battle"]["enemy"], after["battle"]["enemy"]
-        own, own_now = ((s["party"][s["battle"]["active"]]["hp"] if s["party"] else 0) for s in (before, after))
-        out = f" [enemy {foe['species']} ({'/'.join(foe['types'])}) {foe['hp_bar']}->{now['hp_bar']}/48]" if foe["hp_bar"] != now["hp_bar"] else ""
-        return out + (f" [own HP {own}->{own_now}]" if own != own_now else "")
+        foe, bar, own = new["enemy"], old["enemy"]["hp_bar"], (old.get("own_hp"), new.get("own_hp"))
+        out = f" [enemy {foe['species']} ({'/'.join(foe['types'])}) {bar}->{foe['hp_bar']}/48]" if bar != foe["hp_bar"] else ""
+        return out + (f" [own HP {own[0]}->{own[1]}]" if own[0] != own[1] else "")
 
     def render(self, state: dict) -> str:
         """The observation text. The line after the map's rows begins with '(': evolved skills look for it."""

@@ -20,7 +20,7 @@ LETTERS |= {0xBB: "'d", 0xBC: "'l", 0xBD: "'s", 0xBE: "'t", 0xBF: "'v", 0xE0: "'
             0xE4: "'r", 0xE5: "'m", 0xE6: "?", 0xE7: "!", 0xE8: ".", 0xEC: "▷", 0xED: "▶", 0xEE: "▼", 0xEF: "♂", 0xF0: "¥",
             0xF1: "×", 0xF2: ".", 0xF3: "/", 0xF4: ",", 0xF5: "♀", 0x6D: ":", 0x6E: ":L", 0x75: "…", 0x70: "'", 0x71: "'",
             0x72: '"', 0x73: '"'}
-HUD = {0x71: "HP:", 0x73: "ID", 0x74: "No.", 0x6D: ""}                # the same codes where health bars are drawn
+BARS = {0x71: "HP:", 0x73: "ID", 0x74: "No.", 0x6D: ""}               # the same codes where health bars are drawn
 FACING = {0: "down", 4: "up", 8: "left", 12: "right"}
 STEP = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 BADGES = ("Boulder", "Cascade", "Thunder", "Rainbow", "Soul", "Marsh", "Volcano", "Earth")
@@ -64,6 +64,25 @@ TILESETS = [Tileset(*(frozenset(int(t, 16) for t in part.split()) for part in ro
 def word(mem: Any, a: int) -> int:
     """Two bytes, low one first: ROM and RAM pointers."""
     return mem[a] | mem[a + 1] << 8
+
+
+def number(mem: Any, a: int) -> int:
+    """Two bytes, high one first: HP and all of the game's own numbers."""
+    return mem[a] << 8 | mem[a + 1]
+
+
+def bcd(digits: list[int]) -> int:
+    return int("".join(f"{d:02x}" for d in digits)) if all(d >> 4 < 10 and d & 15 < 10 for d in digits) else 0
+
+
+def decode(codes: list[int], letters: dict[int, str] = LETTERS) -> str:
+    """Screen tiles -> text; anything that is no letter is a blank. Never stops early: 0x50 is a map tile here."""
+    return "".join(letters.get(c, " ") if c >= 0x60 else " " for c in codes)
+
+
+def string(mem: Any, a: int, size: int = 11) -> str:
+    """A name in memory; it ends at 0x50."""
+    return decode(bytes(mem[a:a + size]).split(b"\x50")[0]).strip()
 
 
 def at(grid: list[list[Any]], x: int, y: int) -> Any:
@@ -165,17 +184,17 @@ class Tables:
             self.known[kind, number] = found
         return found
 
-    def move(self, mem: Any, number: int) -> tuple[int, int] | None:
-        """(type id, PP without PP Ups) of a move."""
+    def move(self, mem: Any, number: int) -> tuple[int, int, int, int] | None:
+        """(power, type id, accuracy of 255, PP without PP Ups) of a move."""
         bank, a = self.at["move data"]
-        kind, pp = (peek(mem, bank, a + 6 * (number - 1) + i) for i in (3, 5))
-        return None if kind is None or pp is None else (kind, pp)
+        row = tuple(peek(mem, bank, a + 6 * (number - 1) + i) for i in (2, 3, 4, 5))
+        return None if None in row else row
 
 
 SHA1 = {"ea9bcae617fdf159b045185467ae58b2e4a48b9a": "red", "d7037c83e1ae5b39bde3c30787637ba1d4c48ce2": "blue",
         "cc7d03262ebfaf2f06772c1a480c7d9d5f4a38e1": "yellow"}
-FOREIGN = [(0, b"PK", "a ZIP archive: unpack it"), (0, b"7z", "a 7z archive: unpack it"), (0, b"\x1f\x8b", "a gzip file: unpack it"),
-           (4, b"\x24\xff\xae\x51", "a Game Boy Advance ROM")]
+FOREIGN = [(0, b"PK", "a ZIP archive: unpack it"), (0, b"7z", "a 7z archive: unpack it"),
+           (0, b"\x1f\x8b", "a gzip file: unpack it"), (4, b"\x24\xff\xae\x51", "a Game Boy Advance ROM")]
 WANTED = "give the .gb file of the US or European Pokémon Red, Blue or Yellow, 1,048,576 bytes"
 
 
@@ -189,7 +208,9 @@ def identify(data: bytes, path: str) -> tuple[str, str]:
         (data[0x14D:0x14E] != bytes([-sum(data[0x134:0x14D]) - 25 & 0xFF]), "a damaged ROM: its header fails its own checksum"),
         (title.startswith("POKEMON") and data[0x14A:0x14B] == b"\0", f"the Japanese {title!r}, which has another memory layout"),
         (title not in ("POKEMON RED", "POKEMON BLUE", "POKEMON YELLOW"), f"another game, {title!r}"),
-        (len(data) != size, f"{'truncated' if len(data) < size else 'too long'}: {len(data):,} bytes, its header says {size:,}")]
+        (len(data) != size, f"{'truncated' if len(data) < size else 'too long'}: {len(data):,} bytes, its header says {size:,}"),
+        # A hack changes some names; a file with none of the tables would run wild in the emulator, for ever.
+        (not any(start in data for *_, start in TABLES.values()), f"no working {title}: it has that header but no tables")]
     if wrong := next((what for found, what in checks if found), ""):
         raise BadInput(f"{path} is {wrong}; {WANTED}")
     version, sha = title.split()[1].lower(), hashlib.sha1(data).hexdigest()
@@ -212,8 +233,9 @@ class Cartridge:
         try:
             data = Path(path).read_bytes()
         except OSError as e:
-            raise BadInput(f"{path} can't be read ({e.strerror}): --rom (or CH_ROM) takes the path of your own .gb file") from None
+            raise BadInput(f"{path} can't be read ({e.strerror}): --rom or CH_ROM takes the path of your own .gb file") from None
         self.version, warning = identify(data, path)
+        self.name = self.version                       # a checkpoint of Blue is not one of Red
         self.tables.locate(data)
         if warning:
             print(f"run.py: warning: {warning}", file=sys.stderr)
@@ -246,8 +268,8 @@ class Cartridge:
             return f"HM{number - 0xC3:02d}" if number < 0xC9 else f"TM{number - 0xC8:02d}"
         return self.tables.name(mem, kind, number) or f"{kind} {number}"
 
-    def move_data(self, mem: Any, number: int) -> tuple[int, int] | None:
-        """(type id, PP without PP Ups), or None."""
+    def move_data(self, mem: Any, number: int) -> tuple[int, int, int, int] | None:
+        """(power, type id, accuracy of 255, PP without PP Ups), or None."""
         return self.tables.move(mem, number)
 
     def tileset(self, mem: Any) -> Tileset:

@@ -7,7 +7,7 @@ first walker is thin: it goes straight and knows only what was seen; it is rewri
 """
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 WAYS = {(0, -1): ("UP", "north"), (0, 1): ("DOWN", "south"), (-1, 0): ("LEFT", "west"), (1, 0): ("RIGHT", "east")}
 DIRECTION = {name: way for way, names in WAYS.items() for name in names}
@@ -52,7 +52,7 @@ for turn in range(12 + 3 * (abs(goal[0] - start[0]) + abs(goal[1] - start[1]))):
     dx, dy = goal[0] - here[0], goal[1] - here[1]
     wish = sorted(MOVES, key=lambda n: (MOVES[n] == last, -(MOVES[n][0] * dx + MOVES[n][1] * dy)))
     free = [n for n in wish if n in OPEN.get(on(grid, here[0] + MOVES[n][0], here[1] + MOVES[n][1]), [])
-            or goal == (here[0] + MOVES[n][0], here[1] + MOVES[n][1]) and on(grid, goal[0], goal[1]) not in SHUT]
+            or goal == (here[0] + MOVES[n][0], here[1] + MOVES[n][1]) and n not in SHUT.get(on(grid, goal[0], goal[1]), [])]
     if not free:
         break
     {act_free}
@@ -61,13 +61,17 @@ for turn in range(12 + 3 * (abs(goal[0] - start[0]) + abs(goal[1] - start[1]))):
 result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal)}}
 '''
 SEARCH = 'import heapq\n' + HEAD + '''seen, stuck = {{}}, []
+for y, row in enumerate(args.get('known', [])):
+    for x, symbol in enumerate(row):
+        if symbol != ' ':
+            seen[(x, y)] = symbol
 def note():
     new = []
     for y in range(len(grid)):
         for x in range(len(grid[y])):
             symbol = grid[y][x]
-            if symbol != ' ':
-                if (x, y) not in seen and (x, y) not in (here, goal) and symbol not in OPEN and symbol not in SHUT and symbol not in LEAP:
+            if symbol != ' ' and (x, y) != here:
+                if (x, y) not in seen and (x, y) != goal and symbol not in OPEN and symbol not in SHUT and symbol not in LEAP:
                     new.append([symbol, x, y])
                 seen[(x, y)] = symbol
     return new
@@ -94,11 +98,11 @@ def way():
                 if LEAP[symbol] != name:
                     continue
                 to = (to[0] + dx, to[1] + dy)
-            elif symbol != ' ' and name not in OPEN.get(symbol, []) and (to != goal or symbol in SHUT):
+            elif name in SHUT.get(symbol, []) or (symbol in OPEN and name not in OPEN[symbol]):
                 continue
             elif symbol in AWAY and to != goal:
                 continue
-            total = cost + 1 + COST.get(symbol, 0) + (1 if symbol == ' ' else 0)
+            total = cost + 1 + COST.get(symbol, 0) + (1 if symbol == ' ' else 0 if symbol in OPEN else 3)    # the unknown is tried
             if total < best.get(to, 1000000):
                 best[to], came[to] = total, (cell, name)
                 count += 1
@@ -116,9 +120,14 @@ while not over():
     state, grid, here = look()
     if here == before and state['context'] == 'overworld':
         stuck.append((here, path[0]))
+        ahead = on(grid, here[0] + MOVES[path[0]][0], here[1] + MOVES[path[0]][1])
+        if ahead not in OPEN:
+            SHUT[ahead] = SHUT.get(ahead, []) + [path[0]]
         if len(stuck) > 6:
             break
 result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal), 'things': things}}
+if any(' ' in row for row in grid) and state['location'] == place:
+    result['map'] = [''.join([seen.get((x, y), ' ') for x in range(len(grid[y]))]) for y in range(len(grid))]
 '''
 FIGHT = '''# Fight until the battle is over. WORTH[foe's type][move]: mean share of the bar that it took, learned from the trajectory.
 WORTH = {worth}
@@ -220,7 +229,7 @@ def walker(window: str, have: tuple | None) -> tuple[str, str]:
         if name not in DIRECTION or not symbol.strip():
             continue
         if stuck:
-            shut[symbol] = 1
+            shut[symbol] = sorted({*shut.get(symbol, []), name})
             continue
         steps[symbol] += 1
         if place:
@@ -238,6 +247,9 @@ def walker(window: str, have: tuple | None) -> tuple[str, str]:
             opens[symbol] = sorted(n for n in DIRECTION if n.isupper() == ways[0].isupper())
     for symbol in [s for s in shut if s in opens or s in leap]:
         del shut[symbol]
+    for symbol, ways in shut.items():
+        if len(ways) >= 2 and symbol not in leap:
+            shut[symbol] = sorted(n for n in DIRECTION if n.isupper() == ways[0].isupper())
     if not opens:
         return "", "no step was taken"
     weak = have is not None and not searching and have[2] >= 2 and have[3] < 0.9 * have[2]
@@ -280,16 +292,21 @@ def refine_memory(window: str, current: str) -> dict:
     found: dict[str, tuple[str, str, str]] = {}
     for line in re.findall(r"^\[\d+\] (.*)$", window, re.M):
         place = (re.search(r" at (\w+) \(", line) or ["", ""])[1]
-        for name, _, x, y, to, to_x, to_y, _ in MOVE.findall(line):
+        for name, symbol, x, y, to, to_x, to_y, _ in MOVE.findall(line):
             if to and name in DIRECTION:
                 dx, dy = DIRECTION[name]
                 door = (int(x) + dx, int(y) + dy)
                 found[f"{place} {door}"] = (f"leads to {to}", place, f"{door[0]}, {door[1]}")
-                found.setdefault(f"{to} ({to_x}, {to_y})", (f"leads to {place}", to, f"{to_x}, {to_y}"))
+                back = (int(to_x) - dx * (symbol == " "), int(to_y) - dy * (symbol == " "))      # over an edge: beyond it
+                found.setdefault(f"{to} {back}", (f"leads to {place}", to, f"{back[0]}, {back[1]}"))
         for symbol, x, y, text in TALK.findall(line):
             found[f"{place} ({x}, {y})"] = (f"'{symbol}' says: {text[:300]}", place, f"{x}, {y}")
         if done := re.search(r"\b(\w+) is explored", line):
             found[done[1]] = ("explored", done[1], "")
+    vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\"", window, re.M))
+    for (place, cell), times in vain.items():
+        if times >= 2:
+            found.setdefault(f"{place} {cell}", ("no way there yet", place, cell.strip("()")))
     new = [{"title": f"{title}: {text[:60]}", "content": text, "location": place, "coordinates": at, "path": "places", "source": "evolved",
             "why": "came up in the window"} for title, (text, place, at) in found.items() if f"title: {title}: " not in current]
     return {"analysis": f"{len(new)} new facts", "create": new[:5]}

@@ -43,7 +43,7 @@ class View:
     visits: Counter = field(default_factory=Counter)      # Cell -> how often
     blocked: Counter = field(default_factory=Counter)     # (Cell, direction) -> how often
     used: dict[Cell, int] = field(default_factory=dict)   # things interacted with -> when, as a count of turns
-    known: set[Cell] = field(default_factory=set)         # things that memory lists
+    known: dict[Cell, int] = field(default_factory=dict)  # things that memory lists -> their order: later is further on
     leads: dict[Cell, str] = field(default_factory=dict)  # a door, or a cell beyond the map's edge -> the place behind it
     failed: Counter = field(default_factory=Counter)      # Cell -> how often a walk did not get there
     tries: Counter = field(default_factory=Counter)       # Cell -> for how many turns it was the target
@@ -103,7 +103,7 @@ def read_overview(text: str, view: View) -> None:
         if path.startswith("objectives"):
             view.objectives.append((id, cell))
             continue
-        view.known.add(cell)
+        view.known[cell] = len(view.known)
         if door:
             view.leads[cell] = door
     view.explored |= set(re.findall(r"^- (?:\S*/)?\w+: (\w+): explored", text, re.M))
@@ -111,7 +111,7 @@ def read_overview(text: str, view: View) -> None:
 
 def read_results(text: str, view: View) -> None:
     """Feedback of button presses: steps, doors, people spoken to, walks that failed."""
-    for name, _, x, y, place, to_x, to_y, stuck in MOVE.findall(text):
+    for name, symbol, x, y, place, to_x, to_y, stuck in MOVE.findall(text):
         here, way = view.at((int(x), int(y))), DIRECTION.get(name)
         view.visits[here] += 1
         look_around(view, int(x), int(y))
@@ -119,9 +119,14 @@ def read_results(text: str, view: View) -> None:
             view.blocked[(here, name)] += 1
         elif place and way:
             view.leads[view.at((int(x) + way[0], int(y) + way[1]))] = place
-            view.leads.setdefault((place, int(to_x), int(to_y)), view.place)       # the way back
+            beyond = way if symbol == " " else (0, 0)    # over the map's edge the way back lies beyond the edge, too
+            view.leads.setdefault((place, int(to_x) - beyond[0], int(to_y) - beyond[1]), view.place)
     for _, x, y, _ in TALK.findall(text):
         view.used[view.at((int(x), int(y)))] = view.turns
+    if rows := re.search(r'"map": (\[[^\]]*\])', text):                            # what a walk in the dark saw on its way
+        for y, row in enumerate(json.loads(rows[1])):
+            view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
+            view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
     if goal := re.search(r'"success": false, "from": .*?"goal": \[(-?\d+), (-?\d+)\]', text):
         view.failed[view.at((int(goal[1]), int(goal[2])))] += 1
 
@@ -141,6 +146,10 @@ def read_context(messages: list[Message]) -> View:
         elif m["role"] == "assistant":
             view.explored |= set(re.findall(r"^(\w+) is explored", text))
             for call in m.get("tool_calls", []):
+                args = json.loads(call["function"]["arguments"])
+                for y, row in enumerate((args.get("args") or {}).get("known", [])):          # its own notes on a dark place
+                    view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
+                    view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
                 if aim := re.search(r"towards \((-?\d+), (-?\d+)\)", call["function"]["arguments"]):
                     view.tries[view.at((int(aim[1]), int(aim[2])))] += 1
     return view
@@ -227,23 +236,26 @@ class Turn:
         x, y = view.pos
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
         new = [c for c in view.maps[view.place] if view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
-        new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known) and not self.moved(c)]
+        new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known.keys()) and not self.moved(c)]
         ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
-        if view.place not in view.explored:
-            ranked += self.frontier()
+        if view.place not in view.explored or random.Random(f"{view.turns // 10} {view.place}").random() < 0.2:
+            familiar = min(sum(c[0] == view.place for c in view.known), 10)        # a place well known can wait
+            ranked += [(cost + 2 * familiar, c) for cost, c in self.frontier()]
+            places = {*view.leads.values()} - view.explored - {view.place}
+            ranked += [(far(door) + 25, door) for door in [self.route(places)] if door and ranked and far(door)]
             if not ranked:
                 return f"{view.place} is explored", *self.go_on()[1:]
         # What was tried in vain comes later and later: it may be out of reach for now.
-        ranked = [(cost + 2 * view.tries[view.at(c)] * (far(c) > 1) + 8 * view.failed[view.at(c)], c) for cost, c in ranked]
+        vain = lambda c: sum(n for (at, x, y), n in view.failed.items() if at == view.place and abs(x - c[0]) + abs(y - c[1]) < 3)
+        back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)    # to and fro through a door is no progress
+        ranked = [(cost + 2 * view.tries[view.at(c)] * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked]
         return self.approach(min(ranked)[1]) if ranked and min(ranked)[0] < 60 else self.go_on()
 
     def frontier(self) -> list[tuple[float, tuple[int, int]]]:
         """(cost, cell): the floor cell from which most of the map comes on the screen that has not been on it, for its distance."""
         view, (width, height), (x, y) = self.view, self.view.size.get(self.view.place, (0, 0)), self.view.pos
-        if view.dark and self.entry("walk"):             # a walk finds its own way through the unknown: any cell not seen will do
-            unseen = {(i, j) for i in range(width) for j in range(height)} - view.seen[view.place]
-            return sorted((abs(i - x) + abs(j - y) + 6, (i, j)) for i, j in unseen if abs(i - x) + abs(j - y) > 2)[:12]
         world, (left, up, right, down) = view.maps[view.place], (1, 1, 1, 1) if view.dark else SCREEN
+        steps = self.distances()
         fresh = np.zeros((height + 1, width + 1), int)                   # 1: neither seen nor known to be a wall
         for i, j in {(i, j) for i in range(width) for j in range(height)} - view.seen[view.place]:
             fresh[j + 1, i + 1] = view.kind((i, j)) not in ("wall", "water")
@@ -251,15 +263,26 @@ class Turn:
         for i, j in (c for c in world if view.kind(c) in ("floor", "tall grass") and c != view.pos):
             l, t, r, b = max(i - left, 0), max(j - up, 0), min(i + right + 1, width), min(j + down + 1, height)
             gain = total[b, r] - total[t, r] - total[b, l] + total[t, l]
-            if gain >= (1 if left == 1 else 5):
-                found.append((abs(i - x) + abs(j - y) + 10 - 0.25 * min(gain, 40), (i, j)))
-        return sorted(found)[:12]
+            if gain >= (1 if view.dark else 2):
+                found.append((steps.get((i, j), 20 + abs(i - x) + abs(j - y)) + 10 - 0.25 * min(gain, 40), (i, j)))
+        return [f for f in sorted(found)[:12] if f[0] < 32 or view.dark]         # a sliver far away is not worth the walk
+
+    def distances(self) -> dict[tuple[int, int], int]:
+        """Steps to each cell that can be reached over floor that was seen."""
+        steps, queue = {self.view.pos: 0}, deque([self.view.pos])
+        while queue:
+            x, y = queue.popleft()
+            for cell in ((x + dx, y + dy) for dx, dy in WAYS):
+                if cell not in steps and self.view.kind(cell) in ("floor", "tall grass"):
+                    steps[cell] = steps[(x, y)] + 1
+                    queue.append(cell)
+        return steps
 
     def moved(self, cell: tuple[int, int]) -> bool:
         """Is this a person who was spoken to a few cells away, where nobody stands now?"""
         view, person = self.view, self.view.kind(cell) == "person"
         return person and any(place == view.place and abs(x - cell[0]) + abs(y - cell[1]) <= 6 and view.kind((x, y)) == "floor"
-                              for place, x, y in view.known | view.used.keys() - view.leads.keys())
+                              for place, x, y in view.known.keys() | view.used.keys() - view.leads.keys())
 
     def edges_untried(self) -> list[tuple[int, int]]:
         """Cells beyond the map's edge, next to floor, on a side that goes on to a place not known to be behind it."""
@@ -295,14 +318,23 @@ class Turn:
         if door := self.route(places - view.explored - {view.place}):
             return self.approach(door)
         recent = {c for c, turn in view.used.items() if turn > view.turns - 4}
-        things = sorted(c for c in view.known | set(view.used) if c not in view.leads and c not in recent and view.failed[c] < 2)
-        here = [c for c in things if c[0] == view.place]
-        if here and (self.rng.random() < 0.6 or len(here) == len(things)):
-            return self.approach(self.rng.choice(here)[1:])
-        doors = sorted({c[1:] for c in view.leads if c[0] == view.place and view.failed[c] < 2})
-        target = self.rng.choice(things) if things else None
-        door = self.route({target[0]}) if target and target[0] != view.place else self.rng.choice(doors) if doors else None
-        return self.approach(door) if door else self.wander(None)
+        order = {**dict.fromkeys(sorted(view.used), 999), **view.known}
+        things = sorted((c for c in order if c not in view.leads and c not in recent and view.failed[c] < 2), key=lambda c: -order[c])
+        if not things:
+            return self.leave() or self.wander(None)
+        # What was found last is where the way stopped: most likely there something has changed. It sticks to one for a while.
+        pick = random.Random(f"{view.turns // 8} {len(view.known)}").expovariate(0.4)
+        target = things[min(int(pick), len(things) - 1)]
+        if target[0] == view.place:
+            return self.approach(target[1:])
+        door = self.route({target[0]})
+        return self.approach(door) if door else self.leave() or self.wander(None)
+
+    def leave(self) -> tuple[str, str, dict] | None:
+        """Through the nearest door that can be reached: from there the way may be open."""
+        view, (x, y) = self.view, self.view.pos
+        doors = sorted((abs(c[1] - x) + abs(c[2] - y), c[1:]) for c in view.leads if c[0] == view.place and view.failed[c] < 1)
+        return self.approach(doors[0][1], leaving=True) if doors else None
 
     def pursue(self, id: str, cell: Cell) -> tuple[str, str, dict]:
         """The first objective: go there, interact or step on it, then take it off the list."""
@@ -314,7 +346,7 @@ class Turn:
         door = self.route({cell[0]})
         return self.approach(door) if door else self.wander(None)
 
-    def approach(self, target: tuple[int, int]) -> tuple[str, str, dict]:
+    def approach(self, target: tuple[int, int], leaving: bool = False) -> tuple[str, str, dict]:
         """Interact with the target when it is next to the player (or behind a counter), else move towards it."""
         view, (x, y) = self.view, self.view.pos
         width, height = view.size.get(view.place, (99, 99))
@@ -331,8 +363,12 @@ class Turn:
         if (skill := self.entry("walk")) and "run_skill" in self.tools:
             goals = sorted((c for c in stands if view.failed[view.at(c)] < 1), key=lambda c: abs(c[0] - x) + abs(c[1] - y))
             if goals:
-                return f"walk to {goals[0]} for {target}", "run_skill", {
-                    "skill_id": skill, "args": {"x": goals[0][0], "y": goals[0][1]}, "reasoning": f"towards {target}"}
+                args = {"x": goals[0][0], "y": goals[0][1]}
+                if view.dark:                            # what was seen before, for a walk that sees only what is next to it
+                    args["known"] = ["".join(view.maps[view.place].get((i, j), " ") for i in range(width)) for j in range(height)]
+                return f"walk to {goals[0]} for the {view.kind(target) or 'unknown'} at {target}", "run_skill", {"skill_id": skill, "args": args, "reasoning": f"towards {target}"}
+            if view.at(target) in view.leads and not leaving and (way := self.leave()):
+                return way
         return self.wander(target)
 
     def stands(self, target: tuple[int, int], outside: bool) -> list[tuple[int, int]]:
