@@ -46,19 +46,19 @@ def over():
     return here == goal or state['location'] != place or state['context'] != 'overworld'
 '''
 STRAIGHT = HEAD + '''last = None
-for turn in range(12 + 3 * (abs(goal[0] - start[0]) + abs(goal[1] - start[1]))):
+for turn in range(4 + 2 * (abs(goal[0] - start[0]) + abs(goal[1] - start[1]))):
     if over():
         break
     dx, dy = goal[0] - here[0], goal[1] - here[1]
     wish = sorted(MOVES, key=lambda n: (MOVES[n] == last, -(MOVES[n][0] * dx + MOVES[n][1] * dy)))
     free = [n for n in wish if n in OPEN.get(on(grid, here[0] + MOVES[n][0], here[1] + MOVES[n][1]), [])
-            or goal == (here[0] + MOVES[n][0], here[1] + MOVES[n][1]) and n not in SHUT.get(on(grid, goal[0], goal[1]), [])]
+            and on(grid, here[0] + MOVES[n][0], here[1] + MOVES[n][1]) not in AWAY or goal == (here[0] + MOVES[n][0], here[1] + MOVES[n][1]) and n not in SHUT.get(on(grid, goal[0], goal[1]), [])]
     if not free:
         break
     {act_free}
-    last = (-MOVES[free[0]][0], -MOVES[free[0]][1])
+    last = [-MOVES[free[0]][0], -MOVES[free[0]][1]]
     state, grid, here = look()
-result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal)}}
+result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal), 'in': state['context'], 'things': []}}
 '''
 SEARCH = 'import heapq\n' + HEAD + '''seen, stuck = {{}}, []
 for y, row in enumerate(args.get('known', [])):
@@ -125,7 +125,7 @@ while not over():
             SHUT[ahead] = SHUT.get(ahead, []) + [path[0]]
         if len(stuck) > 6:
             break
-result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal), 'things': things}}
+result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal), 'in': state['context'], 'things': things}}
 if any(' ' in row for row in grid) and state['location'] == place:
     result['map'] = [''.join([seen.get((x, y), ' ') for x in range(len(grid[y]))]) for y in range(len(grid))]
 '''
@@ -303,7 +303,7 @@ def refine_memory(window: str, current: str) -> dict:
             found[f"{place} ({x}, {y})"] = (f"'{symbol}' says: {text[:300]}", place, f"{x}, {y}")
         if done := re.search(r"\b(\w+) is explored", line):
             found[done[1]] = ("explored", done[1], "")
-    vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\"", window, re.M))
+    vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\".*?\"in\": \"overworld\", \"things\": \[\]", window, re.M))
     for (place, cell), times in vain.items():
         if times >= 2:
             found.setdefault(f"{place} {cell}", ("no way there yet", place, cell.strip("()")))

@@ -45,6 +45,7 @@ class View:
     used: dict[Cell, int] = field(default_factory=dict)   # things interacted with -> when, as a count of turns
     known: dict[Cell, int] = field(default_factory=dict)  # things that memory lists -> their order: later is further on
     leads: dict[Cell, str] = field(default_factory=dict)  # a door, or a cell beyond the map's edge -> the place behind it
+    crossed: Counter = field(default_factory=Counter)     # two places -> how often the door between them was used
     failed: Counter = field(default_factory=Counter)      # Cell -> how often a walk did not get there
     tries: Counter = field(default_factory=Counter)       # Cell -> for how many turns it was the target
     explored: set[str] = field(default_factory=set)
@@ -119,6 +120,7 @@ def read_results(text: str, view: View) -> None:
             view.blocked[(here, name)] += 1
         elif place and way:
             view.leads[view.at((int(x) + way[0], int(y) + way[1]))] = place
+            view.crossed[frozenset((place, view.place))] += 1
             beyond = way if symbol == " " else (0, 0)    # over the map's edge the way back lies beyond the edge, too
             view.leads.setdefault((place, int(to_x) - beyond[0], int(to_y) - beyond[1]), view.place)
     for _, x, y, _ in TALK.findall(text):
@@ -127,7 +129,8 @@ def read_results(text: str, view: View) -> None:
         for y, row in enumerate(json.loads(rows[1])):
             view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
             view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
-    if goal := re.search(r'"success": false, "from": .*?"goal": \[(-?\d+), (-?\d+)\]', text):
+    # A walk that a battle or something new broke off did not fail.
+    if goal := re.search(r'"success": false, "from": .*?"goal": \[(-?\d+), (-?\d+)\], "in": "overworld", "things": \[\]', text):
         view.failed[view.at((int(goal[1]), int(goal[2])))] += 1
 
 
@@ -243,10 +246,11 @@ class Turn:
             ranked += [(cost + 2 * familiar, c) for cost, c in self.frontier()]
             places = {*view.leads.values()} - view.explored - {view.place}
             ranked += [(far(door) + 25, door) for door in [self.route(places)] if door and ranked and far(door)]
-            if not ranked:
-                return f"{view.place} is explored", *self.go_on()[1:]
-        # What was tried in vain comes later and later: it may be out of reach for now.
         vain = lambda c: sum(n for (at, x, y), n in view.failed.items() if at == view.place and abs(x - c[0]) + abs(y - c[1]) < 3)
+        ranked = [(cost, c) for cost, c in ranked if vain(c) < (1 if self.entry("walk") else 9) and view.tries[view.at(c)] < 12]
+        if not ranked and view.place not in view.explored:
+            return f"{view.place} is explored", *self.go_on()[1:]
+        # What was tried in vain comes later and later: it may be out of reach for now.
         back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)    # to and fro through a door is no progress
         ranked = [(cost + 2 * view.tries[view.at(c)] * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked]
         return self.approach(min(ranked)[1]) if ranked and min(ranked)[0] < 60 else self.go_on()
@@ -301,7 +305,8 @@ class Turn:
         view, ways = self.view, defaultdict(set)
         for (at, x, y), to in sorted(view.leads.items()):
             ways[at].add((to, (x, y)))
-        queue, seen = deque((to, door) for to, door in sorted(ways[view.place]) if view.failed[view.at(door)] < 2), {view.place}
+        first = [(to, door) for to, door in sorted(ways[view.place]) if view.failed[view.at(door)] < 2 and view.crossed[frozenset((to, view.place))] < 4]
+        queue, seen = deque(first), {view.place}
         while queue:
             place, door = queue.popleft()
             if place in good:
@@ -333,7 +338,8 @@ class Turn:
     def leave(self) -> tuple[str, str, dict] | None:
         """Through the nearest door that can be reached: from there the way may be open."""
         view, (x, y) = self.view, self.view.pos
-        doors = sorted((abs(c[1] - x) + abs(c[2] - y), c[1:]) for c in view.leads if c[0] == view.place and view.failed[c] < 1)
+        doors = sorted((abs(c[1] - x) + abs(c[2] - y), c[1:]) for c, to in view.leads.items()
+                       if c[0] == view.place and view.failed[c] < 1 and view.crossed[frozenset((to, view.place))] < 4)
         return self.approach(doors[0][1], leaving=True) if doors else None
 
     def pursue(self, id: str, cell: Cell) -> tuple[str, str, dict]:

@@ -46,7 +46,7 @@ def maze(seed, w=9, h=8):
     while True:
         options = [here - w] * (here >= w) + [here + w] * (here + w < w * h)
         options += [here - 1] * (here % w > 0) + [here + 1] * (here % w < w - 1)
-        options = [n for n in options if not seen[n]]
+        options = [n for n in options if not seen[n] and here not in (w - 1, w * h - w)]
         if not options:
             if not stack:
                 break

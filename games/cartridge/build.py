@@ -190,4 +190,4 @@ def build(out_path):
 
 
 if __name__ == "__main__":
-    print("code and data:", build(sys.argv[1] if len(sys.argv) > 1 else HERE / "lantern.gb"), "of 32768 bytes")
+    print("code and data:", build(sys.argv[1] if len(sys.argv) > 1 else HERE.parent / "lantern.gb"), "of 32768 bytes")

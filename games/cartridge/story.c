@@ -35,10 +35,12 @@ void makeMaze(void) {
     for (k = 0; k < n; k++) map[k / w * stride + k % w] = 0;
     for (;;) {
         u8 x = here % w, count = 0, to;
-        if (here >= w && !seen[here - w]) choices[count++] = here - w;
-        if (here + w < n && !seen[here + w]) choices[count++] = here + w;
-        if (x && !seen[here - 1]) choices[count++] = here - 1;
-        if (x + 1 < w && !seen[here + 1]) choices[count++] = here + 1;
+        if (here != w - 1 && here != n - w) {                  /* stairs lie in dead ends: nobody must cross them */
+            if (here >= w && !seen[here - w]) choices[count++] = here - w;
+            if (here + w < n && !seen[here + w]) choices[count++] = here + w;
+            if (x && !seen[here - 1]) choices[count++] = here - 1;
+            if (x + 1 < w && !seen[here + 1]) choices[count++] = here + 1;
+        }
         if (!count) {
             if (!depth) break;
             here = stack[--depth];
