@@ -179,7 +179,7 @@ class Turn:
     """One decision of the agent: (why, tool, arguments)."""
 
     def __init__(self, seed: int, messages: list[Message], tools: dict[str, dict]):
-        self.view, self.tools, self.press = read_context(messages), tools, Presser(tools)
+        self.seed, self.view, self.tools, self.press = seed, read_context(messages), tools, Presser(tools)
         self.overview = content(next(m for m in reversed(messages) if "Game State:" in content(m)))
         self.rng = random.Random(f"{seed} {self.view.turns} {self.view.place} {self.view.pos} {sum(self.view.visits.values())}")
 
@@ -240,20 +240,27 @@ class Turn:
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
         new = [c for c in view.maps[view.place] if view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
         new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known.keys()) and not self.moved(c)]
+        again = random.Random(f"{view.turns // 10} {view.place}").random() < 0.2           # now and then a second look
+        frontier = self.frontier() if view.place not in view.explored or again else []
+        familiar = min(sum(c[0] == view.place for c in view.known), 10)                    # a place well known can wait
         ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
-        if view.place not in view.explored or random.Random(f"{view.turns // 10} {view.place}").random() < 0.2:
-            familiar = min(sum(c[0] == view.place for c in view.known), 10)        # a place well known can wait
-            ranked += [(cost + 2 * familiar, c) for cost, c in self.frontier()]
-            places = {*view.leads.values()} - view.explored - {view.place}
-            ranked += [(far(door) + 25, door) for door in [self.route(places)] if door and ranked and far(door)]
-        vain = lambda c: sum(n for (at, x, y), n in view.failed.items() if at == view.place and abs(x - c[0]) + abs(y - c[1]) < 3)
-        ranked = [(cost, c) for cost, c in ranked if vain(c) < (1 if self.entry("walk") else 9) and view.tries[view.at(c)] < 12]
-        if not ranked and view.place not in view.explored:
+        ranked += [(cost + 2 * familiar, c) for cost, c in frontier]
+        door = self.route({*view.leads.values()} - view.explored - {view.place}) if frontier else None
+        ranked += [(far(door) + 25, door)] if door and far(door) else []
+        # What was tried in vain is out of reach for now: with a walking skill at once, without one after a while.
+        vain = lambda c: sum(n for (at, i, j), n in view.failed.items() if at == view.place and abs(i - c[0]) + abs(j - c[1]) < 3)
+        back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)          # to and fro is no progress
+        walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
+        reach = [(cost + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
+                 if tries(c) < 12 and vain(c) < (1 if walks else 9)]
+        if reach and min(reach)[0] < 60:
+            return self.approach(min(reach)[1])
+        lost = [c for _, c in frontier if tries(c) < 6]
+        if walks and lost:                               # the walking skill does not get there: on foot, then
+            return self.wander(lost[0])
+        if not frontier and view.place not in view.explored:
             return f"{view.place} is explored", *self.go_on()[1:]
-        # What was tried in vain comes later and later: it may be out of reach for now.
-        back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)    # to and fro through a door is no progress
-        ranked = [(cost + 2 * view.tries[view.at(c)] * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked]
-        return self.approach(min(ranked)[1]) if ranked and min(ranked)[0] < 60 else self.go_on()
+        return self.go_on()
 
     def frontier(self) -> list[tuple[float, tuple[int, int]]]:
         """(cost, cell): the floor cell from which most of the map comes on the screen that has not been on it, for its distance."""
@@ -319,17 +326,17 @@ class Turn:
     def go_on(self) -> tuple[str, str, dict]:
         """Nothing new here: to a place that is not explored, else to a thing already known, any one."""
         view = self.view
-        places = {to for to in view.leads.values()}
-        if door := self.route(places - view.explored - {view.place}):
-            return self.approach(door)
-        recent = {c for c, turn in view.used.items() if turn > view.turns - 4}
         order = {**dict.fromkeys(sorted(view.used), 999), **view.known}
+        recent = sorted(view.used, key=view.used.get)[-2:]
         things = sorted((c for c in order if c not in view.leads and c not in recent and view.failed[c] < 2), key=lambda c: -order[c])
+        # What was found last is where the way stopped: most likely there something has changed. It sticks to one choice.
+        rng = random.Random(f"{self.seed} {recent} {len(view.known)}")
+        door = self.route({*view.leads.values()} - view.explored - {view.place})
+        if door and (not things or rng.random() < 0.35):
+            return self.approach(door)
         if not things:
             return self.leave() or self.wander(None)
-        # What was found last is where the way stopped: most likely there something has changed. It sticks to one for a while.
-        pick = random.Random(f"{view.turns // 8} {len(view.known)}").expovariate(0.4)
-        target = things[min(int(pick), len(things) - 1)]
+        target = things[min(int(rng.expovariate(0.4)), len(things) - 1)]
         if target[0] == view.place:
             return self.approach(target[1:])
         door = self.route({target[0]})
