@@ -121,8 +121,8 @@ while not over():
     if here == before and state['context'] == 'overworld':
         stuck.append((here, path[0]))
         ahead = on(grid, here[0] + MOVES[path[0]][0], here[1] + MOVES[path[0]][1])
-        if ahead not in OPEN:
-            SHUT[ahead] = SHUT.get(ahead, []) + [path[0]]
+        if ahead not in OPEN:                # once: this way; twice: no way
+            SHUT[ahead] = [path[0]] if ahead not in SHUT else list(MOVES)
         if len(stuck) > 6:
             break
 result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal), 'in': state['context'], 'things': things}}

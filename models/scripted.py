@@ -245,7 +245,7 @@ class Turn:
         familiar = min(sum(c[0] == view.place for c in view.known), 10)                    # a place well known can wait
         ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
         ranked += [(cost + 2 * familiar, c) for cost, c in frontier]
-        door = self.route({*view.leads.values()} - view.explored - {view.place}) if frontier else None
+        door = self.onward() if frontier else None
         ranked += [(far(door) + 25, door)] if door and far(door) else []
         # What was tried in vain is out of reach for now: with a walking skill at once, without one after a while.
         vain = lambda c: sum(n for (at, i, j), n in view.failed.items() if at == view.place and abs(i - c[0]) + abs(j - c[1]) < 3)
@@ -331,7 +331,7 @@ class Turn:
         things = sorted((c for c in order if c not in view.leads and c not in recent and view.failed[c] < 2), key=lambda c: -order[c])
         # What was found last is where the way stopped: most likely there something has changed. It sticks to one choice.
         rng = random.Random(f"{self.seed} {recent} {len(view.known)}")
-        door = self.route({*view.leads.values()} - view.explored - {view.place})
+        door = self.onward()
         if door and (not things or rng.random() < 0.35):
             return self.approach(door)
         if not things:
@@ -341,6 +341,14 @@ class Turn:
             return self.approach(target[1:])
         door = self.route({target[0]})
         return self.approach(door) if door else self.leave() or self.wander(None)
+
+    def onward(self) -> tuple[int, int] | None:
+        """The door on the way to the place that was found last of those that are not explored."""
+        view, found = self.view, {}
+        for cell, place in view.leads.items():
+            found[place] = max(found.get(place, 0), view.known.get(cell, 999))
+        places = sorted({*found} - view.explored - {view.place}, key=lambda p: (-found[p], p))
+        return next((door for door in (self.route({p}) for p in places) if door), None)
 
     def leave(self) -> tuple[str, str, dict] | None:
         """Through the nearest door that can be reached: from there the way may be open."""
