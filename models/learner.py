@@ -290,6 +290,7 @@ def fighter(window: str, have: tuple | None) -> tuple[str, str]:
 def refine_memory(window: str, current: str) -> dict:
     """What was read, and where: one entry a sign or person; which door leads where; places that are explored."""
     found: dict[str, tuple[str, str, str]] = {}
+    last = ""
     for line in re.findall(r"^\[\d+\] (.*)$", window, re.M):
         place = (re.search(r" at (\w+) \(", line) or ["", ""])[1]
         for name, symbol, x, y, to, to_x, to_y, _ in MOVE.findall(line):
@@ -300,13 +301,17 @@ def refine_memory(window: str, current: str) -> dict:
                 back = (int(to_x) - dx * (symbol == " "), int(to_y) - dy * (symbol == " "))      # over an edge: beyond it
                 found.setdefault(f"{to} {back}", (f"leads to {place}", to, f"{back[0]}, {back[1]}"))
         for symbol, x, y, text in TALK.findall(line):
-            found[f"{place} ({x}, {y})"] = (f"'{symbol}' says: {text[:300]}", place, f"{x}, {y}")
+            last = f"{place} ({x}, {y})"
+            found[last] = (f"'{symbol}' says: {text[:300]}", place, f"{x}, {y}")
+        for page in re.findall(r"\"A: text: ([^\"]*)", line):                              # the pages that follow, in a helper's turns too
+            if last in found and "battle" not in line and page not in found[last][0]:
+                found[last] = (f"{found[last][0][:700]} / {page}", *found[last][1:])
         if done := re.search(r"\b(\w+) is explored", line):
             found[done[1]] = ("explored", done[1], "")
     vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\".*?\"in\": \"overworld\", \"things\": \[\]", window, re.M))
     for (place, cell), times in vain.items():
         if times >= 2:
             found.setdefault(f"{place} {cell}", ("no way there yet", place, cell.strip("()")))
-    new = [{"title": f"{title}: {text[:60]}", "content": text, "location": place, "coordinates": at, "path": "places", "source": "evolved",
+    new = [{"title": " ".join(f"{title}: {text[:160]}".replace("▼", "").split()), "content": text, "location": place, "coordinates": at, "path": "places", "source": "evolved",
             "why": "came up in the window"} for title, (text, place, at) in found.items() if f"title: {title}: " not in current]
     return {"analysis": f"{len(new)} new facts", "create": new[:5]}

@@ -21,6 +21,7 @@ SCREEN = (4, 4, 5, 4)                                    # cells left of, above,
 TOUCH = ("person", "sign", "ball", "boulder")            # things to face and interact with; other marked things are walked onto
 PLAIN = ("you", "floor", "wall", "tall grass", "water", "counter", "small tree", "not visible", "spinner")
 SIDES = {"north": (0, -1), "south": (0, 1), "west": (-1, 0), "east": (1, 0)}
+ORDER = re.compile(r"[Ff]irst\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?then\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?[Ll]ast\W+(?:[a-z]+\W+)*([A-Z]{3,})")
 ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?) \((-?\d+), (-?\d+)\): (?:leads to (\w+))?", re.M)      # a memory title
 
 
@@ -48,6 +49,8 @@ class View:
     crossed: Counter = field(default_factory=Counter)     # two places -> how often the door between them was used
     failed: Counter = field(default_factory=Counter)      # Cell -> how often a walk did not get there
     tries: Counter = field(default_factory=Counter)       # Cell -> for how many turns it was the target
+    uses: list[Cell] = field(default_factory=list)        # things interacted with, in order
+    texts: dict[Cell, str] = field(default_factory=dict)  # what a thing says, as far as memory's titles and the context tell
     explored: set[str] = field(default_factory=set)
     objectives: list[tuple[str, Cell]] = field(default_factory=list)               # (memory id, where)
     turns: int = 0
@@ -107,6 +110,8 @@ def read_overview(text: str, view: View) -> None:
         view.known[cell] = len(view.known)
         if door:
             view.leads[cell] = door
+    for place, x, y, said in re.findall(r"^- \S+: (\w+) \((-?\d+), (-?\d+)\): '.' says: (.*)$", text, re.M):
+        view.texts.setdefault((place, int(x), int(y)), said)
     view.explored |= set(re.findall(r"^- (?:\S*/)?\w+: (\w+): explored", text, re.M))
 
 
@@ -123,8 +128,10 @@ def read_results(text: str, view: View) -> None:
             view.crossed[frozenset((place, view.place))] += 1
             beyond = way if symbol == " " else (0, 0)    # over the map's edge the way back lies beyond the edge, too
             view.leads.setdefault((place, int(to_x) - beyond[0], int(to_y) - beyond[1]), view.place)
-    for _, x, y, _ in TALK.findall(text):
-        view.used[view.at((int(x), int(y)))] = view.turns
+    for _, x, y, said in TALK.findall(text):
+        cell = view.at((int(x), int(y)))
+        view.used[cell], view.texts[cell] = view.turns, said
+        view.uses.append(cell)
     if rows := re.search(r'"map": (\[[^\]]*\])', text):                            # what a walk in the dark saw on its way
         for y, row in enumerate(json.loads(rows[1])):
             view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
@@ -236,6 +243,8 @@ class Turn:
         view = self.view
         if view.objectives:
             return self.pursue(*view.objectives[0])
+        if target := self.in_order():
+            return self.approach(target)
         x, y = view.pos
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
         new = [c for c in view.maps[view.place] if view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
@@ -334,13 +343,23 @@ class Turn:
         door = self.onward()
         if door and (not things or rng.random() < 0.35):
             return self.approach(door)
-        if not things:
-            return self.leave() or self.wander(None)
-        target = things[min(int(rng.expovariate(0.4)), len(things) - 1)]
-        if target[0] == view.place:
-            return self.approach(target[1:])
-        door = self.route({target[0]})
-        return self.approach(door) if door else self.leave() or self.wander(None)
+        for _, target in sorted((i + 6 * rng.random(), c) for i, c in enumerate(things)):
+            if target[0] == view.place:
+                return self.approach(target[1:])
+            if door := self.route({target[0]}):
+                return self.approach(door)
+        return self.leave() or self.wander(None)
+
+    def in_order(self) -> tuple[int, int] | None:
+        """A text somewhere says "first A, then B, last C", and things here are called so: the next one to use."""
+        view = self.view
+        order = next((m.groups() for t in view.texts.values() if (m := ORDER.search(t))), ())
+        named = [next((c for c, t in view.texts.items() if c[0] == view.place and word in t and not ORDER.search(t)), None) for word in order]
+        if not order or None in named or not any(view.kind(c) == "boulder" for c in view.maps[view.place]):
+            return None
+        done = [c for c in view.uses if c in named]
+        right = next(n for n in (2, 1, 0) if done[len(done) - n:] == named[:n])
+        return named[right][1:]
 
     def onward(self) -> tuple[int, int] | None:
         """The door on the way to the place that was found last of those that are not explored."""
