@@ -89,8 +89,10 @@ def read_observation(text: str, view: View) -> None:
         you = next((s for s, what in view.legend.items() if what == "you"), "P")
         for y, row in enumerate(drawn[1].split("\n")):
             for x, symbol in enumerate(row):
-                if symbol not in (you, " "):
-                    world[(left + x, top + y)] = symbol
+                cell = (left + x, top + y)
+                on_screen = -SCREEN[0] <= cell[0] - view.pos[0] <= SCREEN[2] and -SCREEN[1] <= cell[1] - view.pos[1] <= SCREEN[3]
+                if symbol not in (you, " ") and (on_screen or cell not in world):          # people show on the screen only
+                    world[cell] = symbol
         x, y = view.pos
         view.dark = "It is dark" in text
         look_around(view, x, y)
@@ -337,7 +339,8 @@ class Turn:
         view = self.view
         order = {**dict.fromkeys(sorted(view.used), 999), **view.known}
         recent = sorted(view.used, key=view.used.get)[-2:]
-        things = sorted((c for c in order if c not in view.leads and c not in recent and view.failed[c] < 2), key=lambda c: -order[c])
+        things = sorted((c for c in order if c not in view.leads and c not in recent and view.failed[c] < 2
+                         and not (c[0] == view.place and view.kind(c[1:]) in PLAIN)), key=lambda c: -order[c])
         # What was found last is where the way stopped: most likely there something has changed. It sticks to one choice.
         rng = random.Random(f"{self.seed} {recent} {len(view.known)}")
         door = self.onward()
