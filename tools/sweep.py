@@ -3,11 +3,13 @@
     python -m tools.sweep --game lantern --harness min,ch,expert --seeds 5 [--jobs 2] [--steps N] [--out DIR]
     python -m tools.sweep --table DIR                  the table of a folder again
 
-Minutes a run, and as many at a time as --jobs says; the scripted model needs no key and costs nothing. Two more conditions
-start from the H of the ch run of the same seed, once it is there: bootstrap (H goes on changing) and frozen (it does not).
+Minutes a run, and as many at a time as --jobs says; the scripted model needs no key and costs nothing. Two more
+conditions start from the H of the ch run of the same seed, once it is there: bootstrap (H goes on changing) and frozen
+(it does not).
 
-Each run leaves DIR/<harness>-<seed>/ and its summary DIR/<harness>-<seed>.json. A run whose summary exists is not run again,
-one that was broken off goes on where it stopped. A run that did not finish the game, or failed, is counted as such.
+Each run leaves DIR/<harness>-<seed>/ and its summary DIR/<harness>-<seed>.json. A run whose summary exists is not run
+again, one that was broken off goes on where it stopped. A run that did not finish the game, or failed, is counted as
+such.
 """
 import argparse
 import json
@@ -45,7 +47,9 @@ def command(game: str, harness: str, seed: int, steps: int, out: Path) -> list[s
     flags = ["--run", str(folder), "--json"] + (["--steps", str(steps)] if steps else [])
     if (folder / "settings.json").exists():
         return flags + ["--resume"]
-    start = ["--harness", "ch", "--bootstrap", str(out / f"ch-{seed}"), *FROM_CH[harness]] if harness in FROM_CH else ["--harness", harness]
+    start = ["--harness", harness]
+    if harness in FROM_CH:
+        start = ["--harness", "ch", "--bootstrap", str(out / f"ch-{seed}"), *FROM_CH[harness]]
     return flags + ["--game", game, "--seed", str(seed), *start]
 
 
@@ -61,7 +65,8 @@ def run_one(game: str, harness: str, seed: int, steps: int, out: Path) -> dict:
     done = subprocess.run([sys.executable, str(HERE / "run.py"), *flags], capture_output=True, text=True)
     # subtle: of a resumed run only the last session's seconds are known, so none are given
     row = {"seconds": None if "--resume" in flags else round(time.monotonic() - start, 1)}
-    row = row | json.loads(done.stdout) if done.returncode == 0 else {"error": (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]}
+    said = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
+    row |= json.loads(done.stdout) if done.returncode == 0 else {"error": said}
     write_atomic(path, json.dumps(row).encode())
     print(f"{path.stem}: {row.get('error') or row['stopped']}", file=sys.stderr)
     return row
@@ -73,7 +78,8 @@ def sweep(game: str, harnesses: list[str], seeds: int, jobs: int, steps: int, ou
     with ThreadPoolExecutor(jobs) as pool:
         try:
             for later in (False, True):
-                todo = [(game, h, seed, steps, out) for seed in range(seeds) for h in harnesses if (h in FROM_CH) == later]
+                now = [h for h in harnesses if (h in FROM_CH) == later]
+                todo = [(game, h, seed, steps, out) for seed in range(seeds) for h in now]
                 list(pool.map(lambda what: run_one(*what), todo))
         finally:
             pool.shutdown(cancel_futures=True)
@@ -88,7 +94,8 @@ def read(out: Path) -> dict[str, list[dict]]:
     order = {h: i for i, h in enumerate(("min", "ch", "expert", *FROM_CH))}
     for name in sorted(names, key=lambda n: (order.get(n.rpartition("-")[0], len(order)), n)):
         path = out / f"{name}.json"
-        rows.setdefault(name.rpartition("-")[0], []).append(json.loads(path.read_text()) if path.exists() else {"error": "broken off"})
+        row = json.loads(path.read_text()) if path.exists() else {"error": "broken off"}
+        rows.setdefault(name.rpartition("-")[0], []).append(row)
     if not rows:
         raise BadInput(f"{out} holds no sweep: no summaries <harness>-<seed>.json")
     return rows
@@ -97,17 +104,21 @@ def read(out: Path) -> dict[str, list[dict]]:
 def spread(values: list[float | None], total: int) -> str:
     """Median [min..max]; '-' unless all `total` runs have a value, with how many have one."""
     known = [v for v in values if v is not None]
-    return f"{median(known):g} [{min(known):g}..{max(known):g}]" if len(known) == total else f"- ({len(known)} of {total})"
+    if len(known) < total:
+        return f"- ({len(known)} of {total})"
+    return f"{median(known):g} [{min(known):g}..{max(known):g}]"
 
 
 def table(rows: dict[str, list[dict]]) -> str:
     reached = [r["milestones"] for runs in rows.values() for r in runs if "presses" in r]
     names = {m: median(r[m] for r in reached if m in r) for r in reached for m in r}
     finished = lambda r: r.get("stopped") == "finished"
-    measures = {f"presses: {m}": lambda r, m=m: r.get("milestones", {}).get(m) for m in sorted(names, key=names.get)} | {
+    at = lambda m: lambda r: r.get("milestones", {}).get(m)
+    measures = {f"presses: {m}": at(m) for m in sorted(names, key=names.get)} | {
         "presses to the end": lambda r: r["presses"] if finished(r) else None,
         "refinements": lambda r: r.get("refinements"), "seconds": lambda r: r.get("seconds")}
-    cells = [["", *rows], *([what, *(spread([get(r) for r in runs], len(runs)) for runs in rows.values())] for what, get in measures.items()),
+    line = lambda what, get: [what, *(spread([get(r) for r in runs], len(runs)) for runs in rows.values())]
+    cells = [["", *rows], *(line(what, get) for what, get in measures.items()),
              ["runs finished", *(f"{sum(map(finished, runs))} of {len(runs)}" for runs in rows.values())],
              ["runs failed or broken off", *(str(sum("error" in r for r in runs)) for runs in rows.values())]]
     wide = [max(map(len, column)) for column in zip(*cells)]
@@ -115,11 +126,14 @@ def table(rows: dict[str, list[dict]]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tools.sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="tools.sweep", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: (print(f"sweep.py: {message}", file=sys.stderr), sys.exit(2))
     parser.add_argument("--game", default="lantern", help="as run.py's (lantern)")
-    parser.add_argument("--harness", default="min,ch,expert", help="min, ch, expert, bootstrap, frozen or files, with commas between")
-    for name, default, help in (("seeds", 5, "seeds 0 to N - 1"), ("jobs", 2, "runs at a time"), ("steps", 0, "stop each run after so many steps")):
+    parser.add_argument("--harness", default="min,ch,expert",
+                        help="min, ch, expert, bootstrap, frozen or files, with commas between")
+    numbers = ("seeds", 5, "seeds 0 to N - 1"), ("jobs", 2, "runs at a time"), ("steps", 0, "steps a run; 0: no limit")
+    for name, default, help in numbers:
         parser.add_argument("--" + name, type=int, default=default, metavar="N", help=f"{help} ({default})")
     parser.add_argument("--out", type=Path, help="the sweep's folder (runs/sweep-<game>)")
     parser.add_argument("--table", type=Path, metavar="DIR", help="print the table of a sweep's folder and run nothing")

@@ -1,11 +1,11 @@
 """What a walk cost against a shortest path over what had been seen: the measure behind the report's table of walks.
 
-A walk is a run_skill call with a goal cell: args x and y, or "goal" in its result. Its oracle is a breadth-first search over
-the cells of that map seen so far in the run, the walk's own included. What a symbol lets through, and where a ledge leads, is
-learned from all presses of the run, never from map data.
+A walk is a run_skill call with a goal cell: args x and y, or "goal" in its result. Its oracle is a breadth-first search
+over the cells of that map seen so far in the run, the walk's own included. What a symbol lets through, and where a
+ledge leads, is learned from all presses of the run, never from map data.
 
-Not covered: of a walk with more than 40 presses the log holds the last 40 lines only. A person who stood in the way and has
-left is no obstacle to the oracle any more, and one who has come into the way is one only from the next view on.
+Not covered: of a walk with more than 40 presses the log holds the last 40 lines only. A person who stood in the way and
+has left is no obstacle to the oracle any more, and one who has come into the way is one only from the next view on.
 """
 import re
 from collections import Counter, defaultdict, deque
@@ -35,7 +35,9 @@ class Move:
 
     def size(self) -> int:
         """Cells moved on the same map; 0 when it led to another one."""
-        return abs(self.end[0] - self.start[0]) + abs(self.end[1] - self.start[1]) if self.end and self.to == self.place else 0
+        if not self.end or self.to != self.place:
+            return 0
+        return abs(self.end[0] - self.start[0]) + abs(self.end[1] - self.start[1])
 
 
 def spot(place: str) -> tuple[str, Cell]:
@@ -50,7 +52,7 @@ def moves(step: Step) -> Iterator[tuple[str, list[Move]]]:
         began, found = place, []
         for name, symbol, x, y, to, *end in (m.groups() for line in result.get("trace", []) if (m := MOVE.match(line))):
             start, new = (int(x), int(y)), (int(end[0]), int(end[1])) if end[0] else None
-            if start != here:                # carried off in between (a lost battle, a script, lines cut): which map is it?
+            if start != here:        # carried off in between (a lost battle, a script, lines cut): to which map?
                 place = ""
             if not place:
                 break
@@ -78,7 +80,8 @@ class Atlas:
         place, here = spot(step.place)
         if view := VIEW.search(step.obs or ""):
             for y, row in enumerate(view[1].split("\n"), int(view[3])):
-                self.cells[place].update({(x, y): s for x, s in enumerate(row, int(view[2])) if s != " " and (x, y) != here})
+                seen = {(x, y): s for x, s in enumerate(row, int(view[2])) if s != " " and (x, y) != here}
+                self.cells[place].update(seen)
             self.cells[place].setdefault(here, WALKED)
 
     def walk(self, move: Move) -> None:
@@ -87,7 +90,8 @@ class Atlas:
             self.stuck.add((move.place, move.start, move.name))
         elif size := move.size():
             self.walked[move.place, move.start].add(move.end)
-            self.cells[move.place][move.end] = move.symbol if size == 1 else self.cells[move.place].get(move.end, WALKED)
+            cells = self.cells[move.place]
+            cells[move.end] = move.symbol if size == 1 else cells.get(move.end, WALKED)
 
     def near(self, place: str, cell: Cell) -> Iterator[Cell]:
         yield from self.walked[place, cell]
@@ -146,11 +150,13 @@ def measure(steps: list[Step], edits: list[Edit]) -> dict[tuple[str, int], Count
         for call, result, (place, found) in zip(step.reply.calls, step.results, moves(step)):
             for move in found:
                 atlas.walk(move)
-            goal = goal_of(call, result) if call.name == "run_skill" and isinstance(call.args, dict) and "presses" in result else None
+            skill = call.name == "run_skill" and isinstance(call.args, dict) and "presses" in result
+            goal = goal_of(call, result) if skill else None
             if goal is None:
                 continue
             how, best = judge(atlas, place, spot(step.place)[1], found, goal, result)
             spent = {"arrived": "presses", "failed": "wasted"}.get(how, "other")
             id = str(call.args.get("skill_id"))
-            out[id, code_version(edits, id, step.version)].update({"walks": 1, how: 1, "shortest": best, spent: result["presses"]})
+            count = {"walks": 1, how: 1, "shortest": best, spent: result["presses"]}
+            out[id, code_version(edits, id, step.version)].update(count)
     return out
