@@ -275,8 +275,10 @@ class Turn:
 
     def frontier(self) -> list[tuple[float, tuple[int, int]]]:
         """(cost, cell): the floor cell from which most of the map comes on the screen that has not been on it, for its distance."""
-        view, (width, height), (x, y) = self.view, self.view.size.get(self.view.place, (0, 0)), self.view.pos
+        view, (x, y) = self.view, self.view.pos
         world, (left, up, right, down) = view.maps[view.place], (1, 1, 1, 1) if view.dark else SCREEN
+        seen = [max((c[k] for c in world), default=-1) + 1 for k in (0, 1)]      # where no text gives the map's size, as in toy
+        width, height = view.size.get(view.place, seen)
         steps = self.distances()
         fresh = np.zeros((height + 1, width + 1), int)                   # 1: neither seen nor known to be a wall
         for i, j in {(i, j) for i in range(width) for j in range(height)} - view.seen[view.place]:
