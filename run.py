@@ -28,13 +28,13 @@ try:
     from PIL import Image
     from tqdm import tqdm
 
-    from ch import MAIN, Agent
+    from ch import MAIN, PROBE, Agent, saw
     from env import Step, open_env
     from harness import Edit, Uses, fold, imported, read_edits
     from models import ModelError, Usage, fill, open_model
     from refiner import Schedule, refine
-    from runlog import (BadInput, LogEnd, Diverged, Recorder, append_row, locked, read_checkpoint, read_rows, write_atomic,
-                        write_checkpoint)
+    from runlog import (BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_line, append_row, cached_share, locked, read_checkpoint,
+                        read_rows, write_atomic, write_checkpoint)
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
     sys.exit(2)
@@ -54,8 +54,10 @@ class Settings:
 
     game: str = flag("lantern", "lantern, toy, red, blue")
     rom: str = flag("", "red, blue: your own ROM (or the environment variable CH_ROM)")
-    model: str = flag("scripted", "scripted, or a model's name")
+    model: str = flag("scripted", "scripted, local (a tiny real one, `make local`), or a model's name")
     base_url: str = flag("", "an OpenAI-compatible server; without it the provider follows from the model's name")
+    actions: str = flag("auto", "how calls are made: tools, json (response_format, for weak local models), auto (json after 3 replies without a call)")
+    prices: str = flag("", "your own price file (models/prices.json)")
     refiner_model: str = flag("", "the Refiner's model (the agent's)")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
     bootstrap: str = flag("", "start from another run's H: its folder or its harness.json")
@@ -64,10 +66,10 @@ class Settings:
     frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
     window: int = flag(50, "steps that the Refiner reads")
     stall: int = flag(20, "unchanged steps before the Refiner is called early (0: never)")
-    vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: to every model but scripted)")
+    vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: a known picture is shown once, and the answer decides)")
     steps: int = flag(0, "stop after so many steps (0: no limit)")
     presses: int = flag(0, "stop after so many button presses (0: no limit)")
-    dollars: float = flag(0.0, "stop after so many dollars (0: no limit)")
+    dollars: float = flag(0.0, "stop before the call that could pass so many dollars (0: no limit)")
     seconds: float = flag(0.0, "stop after so many seconds of this session (0: no limit)")
     seed: int = flag(0, "everything random: the cartridge, the scripted model, the sandbox")
     run: str = flag("", "the run's folder (a new one in runs/)")
@@ -76,7 +78,8 @@ class Settings:
     json: bool = flag(False, "one JSON line at the end, no progress bar")
 
 
-FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom"}   # may change on --resume
+FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",
+        "actions", "prices"}                            # may change on --resume
 HOME = {"run", "resume", "replay", "json", "rom"}       # not part of settings.json: they say nothing about what happened
 
 
@@ -129,8 +132,10 @@ class Run:
     def __init__(self, settings: Settings, folder: Path, live: bool = True, people: list[Edit] | None = None):
         self.settings, self.folder, self.live, self.schedule = settings, folder, live, schedule(settings.schedule)
         self.start, self.shown, self.refinements = time.monotonic(), 0, []
-        models = {name: open_model(name, settings.seed, settings.base_url) for name in {settings.model, settings.refiner_model or settings.model} if live}
-        model = lambda role: models[settings.refiner_model if settings.refiner_model and role.startswith("refine") else settings.model]
+        options = {"actions": settings.actions, "prices": settings.prices, "log": lambda line: append_line(folder / "model.log", line)}
+        self.models = {name: open_model(name, settings.seed, settings.base_url, **options)
+                       for name in sorted({settings.model, settings.refiner_model or settings.model}) if live}
+        model = lambda role: self.models[settings.refiner_model if settings.refiner_model and role.startswith("refine") else settings.model]
         self.env = open_env(settings.game, settings.rom or os.environ.get("CH_ROM", ""), settings.seed, settings.frames)
         head, state = read_checkpoint(folder / "checkpoint")
         self.people = people if people is not None else self.pending_people(head)
@@ -140,9 +145,8 @@ class Run:
         self.edits = read_edits(folder / "edits.jsonl")
         first, tools = start_edits(settings) if not self.edits else ([], json.loads((folder / "settings.json").read_text())["tools"])
         self.tools = tools
-        self.recorder = Recorder(folder / "replies.jsonl", model, head.get("replies", 0), live)
-        vision = settings.vision == "on" or settings.vision == "auto" and settings.model != "scripted"
-        self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=vision,
+        self.recorder = Recorder(folder / "replies.jsonl", model, head.get("replies", 0), live, settings.dollars)
+        self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=head.get("vision"),
                            on_step=self.on_step, on_edit=self.on_edit)
         for edit in first:
             self.agent.harness.apply(edit)
@@ -171,7 +175,7 @@ class Run:
     def checkpoint(self) -> None:
         agent = self.agent
         sizes = {name: (self.folder / name).stat().st_size for name in LOGS if (self.folder / name).exists()}
-        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "counters": self.counters, "people": [asdict(e) for e in self.people],
+        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision, "counters": self.counters, "people": [asdict(e) for e in self.people],
                 "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
         write_checkpoint(self.folder / "checkpoint", head, self.env.save())
         agent.harness.save(self.folder / "harness.json")
@@ -208,8 +212,17 @@ class Run:
     # -- the loop
 
     def dollars(self) -> float | None:
-        known = [u.dollars for u in self.recorder.totals.values()]
-        return None if None in known else sum(known)
+        return self.recorder.total().dollars
+
+    def share(self) -> float | None:
+        return cached_share([s.reply.usage for s in self.agent.steps if s.agent == MAIN])
+
+    def sees(self) -> bool:
+        """Whether the model is sent the frame. The question is a logged reply as any other, so a replay knows the answer too."""
+        s = self.settings
+        if s.vision != "auto" or s.model == "scripted" or self.env.observe().frame is None:
+            return s.vision == "on"
+        return saw(self.recorder.ask("probe", PROBE, []))
 
     def limit(self) -> str:
         """Why the run ends here; '' while it goes on. Limits are looked at between steps, so a step is never half done."""
@@ -238,6 +251,8 @@ class Run:
     def play(self, bar: tqdm) -> str:
         """Step until a limit; returns its name. Whatever interrupts it, the last checkpoint and the logs hold everything."""
         saved = -EVERY
+        if self.agent.vision is None:
+            self.agent.vision = self.sees()
         while True:
             while self.people and self.people[0].step <= self.agent.t:
                 edit = replace(self.people.pop(0), version=self.agent.harness.version + 1)
@@ -254,6 +269,8 @@ class Run:
             self.agent.step()
             self.refine_if_due(before)
             self.show(bar)
+            if before < 12 <= self.agent.t and (self.share() or 1) < 0.7 and self.live:
+                print(f"run.py: only {self.share():.0%} of the input comes from the cache (turns 4 to {self.agent.t}); goal: 70 % and more", file=sys.stderr)
 
     def show(self, bar: tqdm) -> None:
         progress, dollars = self.env.observe().state["progress"], self.dollars()
@@ -264,16 +281,19 @@ class Run:
 
     def close(self) -> None:
         self.agent.sandbox.close()
+        for model in self.models.values():
+            getattr(model, "close", lambda: None)()
         if hasattr(self.env, "close"):
             self.env.close()
 
     # -- what it came to
 
     def summary(self, stopped: str) -> dict:
-        progress, tokens = self.env.observe().state["progress"], sum(self.recorder.totals.values(), Usage())
+        progress, tokens = self.env.observe().state["progress"], asdict(self.recorder.total())
         return {"run": str(self.folder), "game": self.settings.game, "steps": self.agent.t, "presses": progress["presses"],
                 "milestones": progress["reached"], "refinements": len(self.refinements), "version": self.agent.harness.version,
-                "dollars": self.dollars(), "tokens": {"input": tokens.input, "cached": tokens.cached, "output": tokens.output}, "stopped": stopped}
+                "dollars": tokens.pop("dollars"), "dollars_cached_at_25": tokens.pop("paper"), "unpriced_calls": tokens.pop("unpriced"), "tokens": tokens,
+                "roles": {role: asdict(u) for role, u in self.recorder.totals.items()}, "cached_share": self.share(), "stopped": stopped}
 
     def table(self, stopped: str) -> str:
         s, at = self.summary(stopped), {m: step.t for step in reversed(self.agent.steps) for m in step.milestones}
@@ -285,7 +305,8 @@ class Run:
                    for p in row["passes"] if p["status"] != "unchanged"]
             seen = ", ".join(dict.fromkeys(x["name"] for x in row["signatures"])) or "no failure"
             lines.append(f"refined at step {row['step']} ({row['cause']}; {seen}): {', '.join(did) or 'no change'}; H version {row['version']}")
-        money = "dollars unknown" if s["dollars"] is None else f"${s['dollars']:.2f}"
+        money = "dollars unknown" if s["dollars"] is None else f"${s['dollars']:.2f}" + (f" and {s['unpriced_calls']} calls of unknown price" * bool(s["unpriced_calls"]))
+        lines += self.recorder.bill() + ([f"cached share of the agent's input after 3 turns: {s['cached_share']:.0%}"] if s["cached_share"] is not None else [])
         lines.append(f"{stopped}: {s['steps']} steps, {s['presses']} presses, H version {s['version']}, {money}")
         return "\n".join(lines + [f"everything is in {self.folder}: `python harness.py log {self.folder}` lists the edits of H"])
 
@@ -305,6 +326,10 @@ def read_settings(settings: Settings, given: set[str]) -> Settings:
 
 def prepare(settings: Settings, given: set[str]) -> tuple[Settings, Path]:
     """The run's folder, made or found. Raises BadInput."""
+    if any(c in settings.base_url for c in "@?"):
+        raise BadInput("--base-url would be written into the run's folder: leave user, password and key out of it, and set OPENAI_API_KEY")
+    if settings.actions not in ("auto", "tools", "json"):
+        raise BadInput(f"--actions {settings.actions}: it takes auto, tools or json")
     if settings.resume or settings.replay:
         return read_settings(settings, given), Path(settings.run)
     folder = Path(settings.run or HERE / "runs" / f"{settings.game}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
@@ -360,6 +385,8 @@ def main(argv: list[str] | None = None) -> int:
             with tqdm(disable=None if not settings.json else True, desc=settings.game, bar_format="{desc}: {n}/{total} milestones {bar:20} {postfix}") as bar:
                 try:
                     stopped = run.play(bar)
+                except BudgetEnd:
+                    stopped = "dollars"
                 except KeyboardInterrupt:
                     status, stopped = 130, "interrupted"
                 except ModelError as e:
