@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import requests
 
 from models import Message, ModelError, Reply, Usage, digest
-from models.wire import (Fault, bare, call_schema, flat, loads, fault, priced, pictures, read_message, shorter, tokens, without)
+from models.wire import (Fault, addressed, call_schema, flat, loads, fault, priced, pictures, read_message, shorter, tokens, without)
 
 PROVIDERS = [                        # (prefix of the model's name, base URL, environment variables of the key)
     (("gpt-", "o3", "o4"), "https://api.openai.com/v1", "OPENAI_API_KEY"),
@@ -111,14 +111,14 @@ class Api:
                 if smaller is None and f.kind in ("blocked", "empty") and len(same) > LIMIT["empty"] - (f.kind == "blocked"):
                     return Reply("", usage=spent, note=f"The server gave no answer ({f.text}).")
                 if smaller is None:
-                    self.pause(f, len(same), end)
+                    self.pause(f, len(same), len(faults), end)
                 sent = smaller or sent
 
     # -- what is sent
 
     def body(self, messages: list[Message], tools: list[dict]) -> dict:
         """The request. Messages of another endpoint lose what only that one knows; tools leave with the last call only."""
-        kept = [{k: v for k, v in m.items() if k != "endpoint"} if m.get("endpoint") == self.tag else bare(m, self.google) for m in messages]
+        kept = addressed(messages, self.tag, self.google)
         kept = kept if self.pictures else without(kept, "image_url")
         fields = {k: v for k, v in self.fields.items() if tools and not self.json or k != "tool_choice"}
         if not self.json:
@@ -162,15 +162,15 @@ class Api:
 
     def adapt(self, f: Fault, sent: list[Message], n: int) -> list[Message] | None:
         """What to send after a refusal whose cause can be removed; None: it can't be, or it was already."""
-        plain = [bare(m, self.google) for m in sent]
+        mine, plain = addressed(sent, self.tag, self.google), addressed(sent, "", self.google)
         if f.kind == "overflow":
             return self.shrink(sent, f) if n <= 4 else None
         if f.kind == "blocked":              # the same prompt would be blocked again
             return without(sent, "text") if n == 1 else None
         if f.kind == "signature":            # once as it is, then without
-            return sent if n == 1 else plain if plain != sent else None
+            return sent if n == 1 else plain if plain != mine else None
         if f.kind == "history":
-            return next((m for m in (plain, without(plain, "image_url")) if m != sent), None) if n <= 2 else None
+            return next((m for m in (plain, without(plain, "image_url")) if m != mine), None) if n <= 2 else None
         if f.kind == "image" and self.pictures and pictures(sent):
             self.pictures = False
             return sent
@@ -197,16 +197,16 @@ class Api:
             fields[name] = "none"
         return True
 
-    def pause(self, f: Fault, n: int, end: float) -> None:
+    def pause(self, f: Fault, n: int, tries: int, end: float) -> None:
         """Wait before the next try. Raises ModelError when there is no next one."""
         limit = LIMIT.get(f.kind, TRIES - 1) if self.answered or f.kind != "connection" else 2
         wait = 0.0 if f.kind == "connection" and n == 1 else max(f.wait, random.uniform(0, min(CAP, 2.0 ** (n - 1)))) + random.uniform(0, 1)
         late = self.clock() + wait > end
         if f.kind in ("retry", "connection", *LIMIT) and n <= limit and not late:
-            self.log(f"try {n} failed; the next one in {wait:.1f} s")
+            self.log(f"try {tries} failed; the next one in {wait:.1f} s")
             return self.sleep(wait) if wait else None
         what = f"answered {f.status}: {f.text}" if f.status else f"does not answer ({f.text}); check --base-url and the network"
-        tried = f" (after {n} tries)" if n > 1 else ""
+        tried = f" (after {tries} tries)" if tries > 1 else ""
         asks = f"; it asks to wait {f.wait:.0f} s, more than a call may take" if late and f.wait else ""
         hint = f"; check the key in {self.variables.replace(' ', ' or ')}" if f.status in (401, 403) else ""
         raise ModelError(self.redact(f"{self.url} {what}{tried}{asks}{hint}"))

@@ -235,15 +235,23 @@ def read_message(row: dict, messages: list[Message], tools: list[dict], tag: str
 
 # -- messages for one server
 
-def bare(message: Message, google: bool = False) -> Message:
-    """A message that another endpoint made: what every server knows, and ids that every server takes."""
-    known = {k: v for k, v in message.items() if k in KNOWN}
-    short = lambda id: id if re.fullmatch(r"[a-zA-Z0-9]{9}", id) else digest(id)[:9]
-    if calls := message.get("tool_calls"):
-        known["tool_calls"] = [{k: c[k] for k in ("type", "function")} | {"id": short(c["id"])} for c in calls]
-        if google:
-            known["tool_calls"][0]["extra_content"] = SENTINEL
-    return known | ({"tool_call_id": short(message["tool_call_id"])} if "tool_call_id" in message else {})
+def addressed(messages: list[Message], tag: str, google: bool = False) -> list[Message]:
+    """Messages for the endpoint `tag`: its own go back as they came; of another's, what every server knows, and ids that every server takes."""
+    out, ids = [], {}
+    for m in messages:
+        if m.get("endpoint", "") == tag != "":
+            out.append({k: v for k, v in m.items() if k != "endpoint"})
+            continue
+        known = {k: v for k, v in m.items() if k in KNOWN}
+        if "tool_call_id" in m:
+            known["tool_call_id"] = ids.get(m["tool_call_id"], m["tool_call_id"])
+        if calls := m.get("tool_calls"):
+            ids |= {c["id"]: c["id"] if re.fullmatch(r"[a-zA-Z0-9]{9}", c["id"]) else digest(c["id"])[:9] for c in calls}
+            known["tool_calls"] = [{"id": ids[c["id"]], "type": "function", "function": c["function"]} for c in calls]
+            if google:
+                known["tool_calls"][0]["extra_content"] = SENTINEL
+        out.append(known)
+    return out
 
 
 def without(messages: list[Message], kind: str) -> list[Message]:
