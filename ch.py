@@ -75,8 +75,8 @@ def picture(frame: Any) -> dict:
 
 HALVES = np.full((64, 64, 3), (0, 0, 255), np.uint8)                     # blue, its left half yellow
 HALVES[:, :32] = (255, 255, 0)
-PROBE = [{"role": "user", "content": [{"type": "text", "text": "Which colour is the left half of this picture, and which the right half? Two words."},
-                                      picture(HALVES)]}]
+PROBE = [{"role": "user", "content": [
+    {"type": "text", "text": "Which colour is this picture's left half, and which its right half? Two words."}, picture(HALVES)]}]
 
 
 def saw(reply: Reply) -> bool:
@@ -98,8 +98,8 @@ def turn_messages(step: Step) -> list[dict]:
     said = reply.as_message()
     if not reply.calls:              # an empty message is refused by some servers: then only the correction is sent
         return messages + [said] * bool(said["content"].strip()) + [{"role": "user", "content": f"{NUDGE} {reply.note}".strip()}]
-    return messages + [said] + [{"role": "tool", "tool_call_id": c.id, "name": said["tool_calls"][i]["function"]["name"],
-                                 "content": json.dumps(r, ensure_ascii=False)} for i, (c, r) in enumerate(zip(reply.calls, step.results))]
+    answer = lambda c, r: {"role": "tool", "tool_call_id": c["id"], "name": c["function"]["name"], "content": json.dumps(r, ensure_ascii=False)}
+    return messages + [said] + [answer(c, r) for c, r in zip(said["tool_calls"], step.results)]
 
 
 def context(system: str, overview: str, thread: list[Step], obs: str | None, frame: Any) -> list[dict]:
@@ -120,7 +120,8 @@ def context(system: str, overview: str, thread: list[Step], obs: str | None, fra
 class Agent:
     """The orchestrator and its sub-agents: one H, one environment, one list of steps."""
 
-    def __init__(self, env: Env, harness: Harness, ask: Callable[[str, list, list], Reply], *, seed: int = 0, vision: bool | None = False,
+    def __init__(self, env: Env, harness: Harness, ask: Callable[[str, list, list], Reply], *, seed: int = 0,
+                 vision: bool | None = False,
                  on_step: Callable[[Step], None] = lambda step: None, on_edit: Callable[[Edit], None] = lambda edit: None):
         self.env, self.harness, self.ask, self.seed, self.vision = env, harness, ask, seed, vision
         self.on_step, self.on_edit = on_step, on_edit

@@ -33,8 +33,8 @@ try:
     from harness import Edit, Uses, fold, imported, read_edits
     from models import ModelError, Usage, fill, open_model
     from refiner import Schedule, refine
-    from runlog import (BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_line, append_row, cached_share, locked, read_checkpoint,
-                        read_rows, write_atomic, write_checkpoint)
+    from runlog import (BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_line, append_row, cached_share, locked,
+                        read_checkpoint, read_rows, write_atomic, write_checkpoint)
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
     sys.exit(2)
@@ -56,7 +56,7 @@ class Settings:
     rom: str = flag("", "red, blue: your own ROM (or the environment variable CH_ROM)")
     model: str = flag("scripted", "scripted, local (a tiny real one, `make local`), or a model's name")
     base_url: str = flag("", "an OpenAI-compatible server; without it the provider follows from the model's name")
-    actions: str = flag("auto", "how calls are made: tools, json (response_format, for weak local models), auto (json after 3 replies without a call)")
+    actions: str = flag("auto", "how calls are made: tools, json (by response_format), auto (json after 3 replies with no call)")
     prices: str = flag("", "your own price file (models/prices.json)")
     refiner_model: str = flag("", "the Refiner's model (the agent's)")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
@@ -66,7 +66,7 @@ class Settings:
     frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
     window: int = flag(50, "steps that the Refiner reads")
     stall: int = flag(20, "unchanged steps before the Refiner is called early (0: never)")
-    vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: a known picture is shown once, and the answer decides)")
+    vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: if it can name a known picture)")
     steps: int = flag(0, "stop after so many steps (0: no limit)")
     presses: int = flag(0, "stop after so many button presses (0: no limit)")
     dollars: float = flag(0.0, "stop before the call that could pass so many dollars (0: no limit)")
@@ -132,10 +132,11 @@ class Run:
     def __init__(self, settings: Settings, folder: Path, live: bool = True, people: list[Edit] | None = None):
         self.settings, self.folder, self.live, self.schedule = settings, folder, live, schedule(settings.schedule)
         self.start, self.shown, self.refinements = time.monotonic(), 0, []
-        options = {"actions": settings.actions, "prices": settings.prices, "log": lambda line: append_line(folder / "model.log", line)}
+        log = lambda line: append_line(folder / "model.log", line)
+        options = {"actions": settings.actions, "prices": settings.prices, "log": log}
         self.models = {name: open_model(name, settings.seed, settings.base_url, **options)
                        for name in sorted({settings.model, settings.refiner_model or settings.model}) if live}
-        model = lambda role: self.models[settings.refiner_model if settings.refiner_model and role.startswith("refine") else settings.model]
+        model = lambda role: self.models[role.startswith("refine") and settings.refiner_model or settings.model]
         self.env = open_env(settings.game, settings.rom or os.environ.get("CH_ROM", ""), settings.seed, settings.frames)
         head, state = read_checkpoint(folder / "checkpoint")
         self.people = people if people is not None else self.pending_people(head)
@@ -175,7 +176,8 @@ class Run:
     def checkpoint(self) -> None:
         agent = self.agent
         sizes = {name: (self.folder / name).stat().st_size for name in LOGS if (self.folder / name).exists()}
-        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision, "counters": self.counters, "people": [asdict(e) for e in self.people],
+        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision,
+                "counters": self.counters, "people": [asdict(e) for e in self.people],
                 "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
         write_checkpoint(self.folder / "checkpoint", head, self.env.save())
         agent.harness.save(self.folder / "harness.json")
@@ -211,25 +213,16 @@ class Run:
 
     # -- the loop
 
-    def dollars(self) -> float | None:
-        return self.recorder.total().dollars
-
     def share(self) -> float | None:
         return cached_share([s.reply.usage for s in self.agent.steps if s.agent == MAIN])
-
-    def sees(self) -> bool:
-        """Whether the model is sent the frame. The question is a logged reply as any other, so a replay knows the answer too."""
-        s = self.settings
-        if s.vision != "auto" or s.model == "scripted" or self.env.observe().frame is None:
-            return s.vision == "on"
-        return saw(self.recorder.ask("probe", PROBE, []))
 
     def limit(self) -> str:
         """Why the run ends here; '' while it goes on. Limits are looked at between steps, so a step is never half done."""
         s, progress = self.settings, self.env.observe().state["progress"]
         if len(progress["reached"]) == len(progress["milestones"]) > 0:
             return "finished"
-        reached = {"steps": self.agent.t, "presses": progress["presses"], "dollars": self.dollars() or 0, "seconds": time.monotonic() - self.start}
+        reached = {"steps": self.agent.t, "presses": progress["presses"], "dollars": self.recorder.total().dollars or 0,
+                   "seconds": time.monotonic() - self.start}
         over = [name for name, value in reached.items() if self.live and 0 < getattr(s, name) <= value]
         return over[0] if over else "format errors" if self.counters["mute"] >= FORMAT_ERRORS else ""
 
@@ -250,9 +243,10 @@ class Run:
 
     def play(self, bar: tqdm) -> str:
         """Step until a limit; returns its name. Whatever interrupts it, the last checkpoint and the logs hold everything."""
-        saved = -EVERY
-        if self.agent.vision is None:
-            self.agent.vision = self.sees()
+        saved, s = -EVERY, self.settings
+        if self.agent.vision is None:        # the probe is a logged reply as any other, so a replay knows the answer too
+            told = s.vision != "auto" or s.model == "scripted" or self.env.observe().frame is None
+            self.agent.vision = s.vision == "on" if told else saw(self.recorder.ask("probe", PROBE, []))
         while True:
             while self.people and self.people[0].step <= self.agent.t:
                 edit = replace(self.people.pop(0), version=self.agent.harness.version + 1)
@@ -270,13 +264,13 @@ class Run:
             self.refine_if_due(before)
             self.show(bar)
             if before < 12 <= self.agent.t and (self.share() or 1) < 0.7 and self.live:
-                print(f"run.py: only {self.share():.0%} of the input comes from the cache (turns 4 to {self.agent.t}); goal: 70 % and more", file=sys.stderr)
+                print(f"run.py: only {self.share():.0%} of the input came from the cache after turn 3", file=sys.stderr)
 
     def show(self, bar: tqdm) -> None:
-        progress, dollars = self.env.observe().state["progress"], self.dollars()
+        progress = self.env.observe().state["progress"]
         bar.total, bar.n = len(progress["milestones"]), len(progress["reached"])
         bar.set_postfix_str(f"step {self.agent.t}, presses {progress['presses']}, H version {self.agent.harness.version}, "
-                            + ("dollars unknown" if dollars is None else f"${dollars:.2f}"), refresh=False)
+                            f"{self.recorder.total().money()}", refresh=False)
         bar.update(0)
 
     def close(self) -> None:
@@ -292,8 +286,9 @@ class Run:
         progress, tokens = self.env.observe().state["progress"], asdict(self.recorder.total())
         return {"run": str(self.folder), "game": self.settings.game, "steps": self.agent.t, "presses": progress["presses"],
                 "milestones": progress["reached"], "refinements": len(self.refinements), "version": self.agent.harness.version,
-                "dollars": tokens.pop("dollars"), "dollars_cached_at_25": tokens.pop("paper"), "unpriced_calls": tokens.pop("unpriced"), "tokens": tokens,
-                "roles": {role: asdict(u) for role, u in self.recorder.totals.items()}, "cached_share": self.share(), "stopped": stopped}
+                "dollars": tokens.pop("dollars"), "dollars_cached_at_25": tokens.pop("paper"),
+                "unpriced_calls": tokens.pop("unpriced"), "tokens": tokens, "roles": {role: asdict(u) for role, u in self.recorder.totals.items() if u.input},
+                "cached_share": self.share(), "stopped": stopped}
 
     def table(self, stopped: str) -> str:
         s, at = self.summary(stopped), {m: step.t for step in reversed(self.agent.steps) for m in step.milestones}
@@ -305,9 +300,8 @@ class Run:
                    for p in row["passes"] if p["status"] != "unchanged"]
             seen = ", ".join(dict.fromkeys(x["name"] for x in row["signatures"])) or "no failure"
             lines.append(f"refined at step {row['step']} ({row['cause']}; {seen}): {', '.join(did) or 'no change'}; H version {row['version']}")
-        money = "dollars unknown" if s["dollars"] is None else f"${s['dollars']:.2f}" + (f" and {s['unpriced_calls']} calls of unknown price" * bool(s["unpriced_calls"]))
-        lines += self.recorder.bill() + ([f"cached share of the agent's input after 3 turns: {s['cached_share']:.0%}"] if s["cached_share"] is not None else [])
-        lines.append(f"{stopped}: {s['steps']} steps, {s['presses']} presses, H version {s['version']}, {money}")
+        lines += self.recorder.bill(s["cached_share"])
+        lines.append(f"{stopped}: {s['steps']} steps, {s['presses']} presses, H version {s['version']}, {self.recorder.total().money()}")
         return "\n".join(lines + [f"everything is in {self.folder}: `python harness.py log {self.folder}` lists the edits of H"])
 
 
@@ -327,7 +321,7 @@ def read_settings(settings: Settings, given: set[str]) -> Settings:
 def prepare(settings: Settings, given: set[str]) -> tuple[Settings, Path]:
     """The run's folder, made or found. Raises BadInput."""
     if any(c in settings.base_url for c in "@?"):
-        raise BadInput("--base-url would be written into the run's folder: leave user, password and key out of it, and set OPENAI_API_KEY")
+        raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
     if settings.actions not in ("auto", "tools", "json"):
         raise BadInput(f"--actions {settings.actions}: it takes auto, tools or json")
     if settings.resume or settings.replay:

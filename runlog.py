@@ -1,7 +1,8 @@
 """A run's files: append-only logs, the reply log that makes a kill harmless, the checkpoint, the lock.
 
 runs/<name>/: settings.json, replies.jsonl (every model reply, before it is used), trajectory.jsonl (a row a step),
-edits.jsonl (a row a change of H), refinements.jsonl, model.log (retries, refusals, odd replies, for people), harness.json (H for people), checkpoint, frames/.
+edits.jsonl (a row a change of H), refinements.jsonl, harness.json (H for people), checkpoint, frames/,
+model.log (for people: retries, refusals, odd replies).
 
 A checkpoint holds the environment's state and how long each log was. To go on, the logs are cut back to it and the loop
 runs as ever, except that logged replies answer first: the rows are written again, the same, and nothing is paid twice.
@@ -122,15 +123,17 @@ class Recorder:
     def total(self) -> Usage:
         return sum(self.totals.values(), Usage())
 
-    def bill(self) -> list[str]:
-        """Tokens and dollars, a line a role; nothing for a model that uses none."""
+    def bill(self, share: float | None) -> list[str]:
+        """Tokens and dollars, a line a role, and the cached share; nothing for a model that uses none."""
         rows = {**self.totals, "all": self.total()}
         if not rows["all"].input:
             return []
-        cost = lambda u, d: "unknown" if d is None else f"{d:.4f}" + (f" + {u.unpriced} unknown" if u.unpriced else "")
-        lines = [f"{'tokens':16s} {'input':>10s} {'cached':>10s} {'written':>8s} {'output':>8s} {'reasoning':>9s} {'dollars':>10s} {'cached at 25 %':>15s}"]
-        return lines + [f"{role:16s} {u.input:10d} {u.cached:10d} {u.written:8d} {u.output:8d} {u.reasoning:9d} {cost(u, u.dollars):>10s} "
-                        f"{cost(u, u.paper):>15s}" for role, u in rows.items()]
+        head = f"{'tokens':16s} {'input':>10s} {'cached':>10s} {'written':>8s} {'output':>8s} {'reasoning':>9s}"
+        lines = [f"{head}  list price; cached at 25 %"]
+        lines += [f"{role:16s} {u.input:10d} {u.cached:10d} {u.written:8d} {u.output:8d} {u.reasoning:9d}  {u.money(4)}; "
+                  + ("unknown" if u.paper is None else f"${u.paper:.4f}") for role, u in rows.items()]
+        told = "the server reports none" if share is None else f"{share:.0%}" + (" (goal: 70 % and more)" if share < 0.7 else "")
+        return lines + [f"cached share of the agent's input after 3 turns: {told}"]
 
     def drop(self) -> None:
         """Logged replies that a person's edit has made void: take them out of the log, so that a replay is exact."""

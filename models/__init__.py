@@ -1,6 +1,7 @@
 """The seam to a language model: `model(messages, tools) -> Reply`, messages and tools in OpenAI's chat-completions form.
 
-What answers: scripted.py (by rules, offline), api.py (any OpenAI-compatible server), local.py (one that it starts itself). A new provider is a new file here.
+What answers: scripted.py (by rules, offline), api.py (any OpenAI-compatible server), local.py (one that it starts itself).
+A new provider is a new file here.
 """
 import hashlib
 import json
@@ -43,14 +44,19 @@ class Usage:
             total[f.name] = sum(known) if known else None
         return Usage(**total)
 
+    def money(self, digits: int = 2) -> str:
+        if self.dollars is None:
+            return "dollars unknown"
+        return f"${self.dollars:.{digits}f}" + (f" and {self.unpriced} calls of unknown price" if self.unpriced else "")
+
 
 @dataclass(frozen=True)
 class Reply:
     text: str                        # for people and parsers: without <think>...</think>
     calls: list[Call] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
-    note: str = ""                   # why a reply is not what was asked for, in words for the model: "it was cut off at 512 tokens"
-    message: Message | None = None   # the assistant message as the server sent it, its calls repaired; None: made from text and calls
+    note: str = ""                   # why it is not what was asked for, in words for the model: "It was cut off"
+    message: Message | None = None   # as the server sent it, its calls repaired; None: made from text and calls
     endpoint: str = ""               # who sent it: fields that only this server knows go back to it and to no other
 
     def to_json(self) -> dict:
@@ -60,8 +66,8 @@ class Reply:
         """The reply as a message of the history. A client takes `endpoint` off again, and with it what it can't send."""
         if self.message is not None:
             return {**self.message, "endpoint": self.endpoint}
-        calls = [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.args if isinstance(c.args, dict) else {})}}
-                 for c in self.calls]
+        args = lambda c: json.dumps(c.args if isinstance(c.args, dict) else {})
+        calls = [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": args(c)}} for c in self.calls]
         return {"role": "assistant", "content": self.text} | ({"tool_calls": calls} if calls else {})
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Any OpenAI-compatible chat-completions server: OpenAI, Gemini, OpenRouter, Anthropic, vLLM, llama.cpp, Ollama, LM Studio ...
 
     python run.py --model gpt-5-mini                                    key from OPENAI_API_KEY; the others: see PROVIDERS
-    python run.py --model qwen3-8b --base-url http://localhost:8000/v1  a local server; the key, if it wants one, in OPENAI_API_KEY
+    python run.py --model qwen3-8b --base-url http://localhost:8000/v1  a local server; its key, if any, in OPENAI_API_KEY
 
 One call is a loop: post, read; when a cause can be removed (`adapt`), remove it; when waiting helps (`pause`), wait; else
 ModelError. What a server refused once is not sent to it again. Everything that is learnt here is about the server, never
@@ -15,13 +15,15 @@ import os
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 
 from models import Message, ModelError, Reply, Usage, digest
-from models.wire import (Fault, addressed, call_schema, flat, loads, fault, priced, pictures, read_message, shorter, tokens, without)
+from models.wire import (Fault, addressed, call_schema, fault, flat, loads, pictures, priced, read_message, shorter, tokens,
+                         without)
 
 PROVIDERS = [                        # (prefix of the model's name, base URL, environment variables of the key)
     (("gpt-", "o3", "o4"), "https://api.openai.com/v1", "OPENAI_API_KEY"),
@@ -53,7 +55,8 @@ def provider(name: str, base_url: str) -> tuple[str, str]:
 def read_key(name: str, variables: str, needed: bool) -> str:
     key = next(filter(None, (os.environ.get(v, "").strip() for v in variables.split())), "")
     if needed and not key:
-        raise ModelError(f"--model {name} needs a key: set {variables.split()[0]}, or use --base-url for a local server, or --model scripted")
+        raise ModelError(f"--model {name} needs a key: set {variables.split()[0]}, or use --base-url for a local server, "
+                         "or --model scripted")
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise ModelError(f"the key in {variables} holds a space or a character that can't be sent; set it again")
     return key
@@ -67,12 +70,13 @@ def read_prices(path: str) -> dict:
 
 
 class Api:
-    output, variables = OUTPUT, ""
+    output, keyless = OUTPUT, False
 
-    def __init__(self, name: str, base_url: str = "", actions: str = "auto", prices: str = "", log: Callable[[str], None] = lambda line: None,
+    def __init__(self, name: str, base_url: str = "", actions: str = "auto", prices: str = "",
+                 log: Callable[[str], None] = lambda line: None,
                  sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic):
         url, self.variables = provider(name, base_url)
-        self.key = read_key(name, self.variables, needed=not base_url)
+        self.key = "" if self.keyless else read_key(name, self.variables, needed=not base_url)
         self.name, self.url, self.tag = name, url + "/chat/completions", f"{urlsplit(url).netloc} {name}"
         self.actions, self.log, self.sleep, self.clock = actions, (lambda line: log(self.redact(line))), sleep, clock
         self.price, self.session = priced(read_prices(prices), name), requests.Session()
@@ -82,11 +86,13 @@ class Api:
         # What is learnt about this server:
         host = urlsplit(url).hostname or ""
         self.google, self.pictures, self.json, self.answered = "google" in host, True, actions == "json", False
-        self.fields = {"stream": False, "max_completion_tokens" if host == "api.openai.com" else "max_tokens": self.output, "tool_choice": "auto"}
-        if host == "api.openai.com" and name.startswith(("gpt-5.4", "gpt-5.5", "gpt-5.6")):
+        openai = host == "api.openai.com"
+        self.fields = {"stream": False, "max_completion_tokens" if openai else "max_tokens": self.output, "tool_choice": "auto"}
+        if openai and name.startswith(("gpt-5.4", "gpt-5.5", "gpt-5.6")):
             self.fields["reasoning_effort"] = "none"     # with any other value these refuse tools on this endpoint
         self.tried, self.mute, self.switches = set(), 0, 0
-        self.first, self.room, self.density = "", 0, 0.4     # the first turn that still fits, characters that fit, tokens a character
+        self.first, self.room = "", 0        # the first turn that still fits (a hash), characters that fit (0: all)
+        self.density = 0.4                   # tokens a character, at most
 
     def redact(self, text: str) -> str:
         return text.replace(self.key, "[key]") if self.key else text
@@ -117,7 +123,7 @@ class Api:
     # -- what is sent
 
     def body(self, messages: list[Message], tools: list[dict]) -> dict:
-        """The request. Messages of another endpoint lose what only that one knows; tools leave with the last call only."""
+        """The request: messages for this endpoint, tools in every request, or (--actions json) told in the text."""
         kept = addressed(messages, self.tag, self.google)
         kept = kept if self.pictures else without(kept, "image_url")
         fields = {k: v for k, v in self.fields.items() if tools and not self.json or k != "tool_choice"}
@@ -148,7 +154,7 @@ class Api:
         if response.status_code != 200:
             raise fault(response.status_code, response.headers, clean)
         try:
-            row = loads(clean.decode("utf-8", "replace"))
+            row = loads(clean.partition(b"\ndata: [DONE]")[0].decode("utf-8", "replace"))
         except ValueError:
             row = None
         if not isinstance(row, dict):
@@ -187,10 +193,12 @@ class Api:
             allowed, self.json = self.actions == "auto" and not self.json and "tools" not in self.tried, self.actions == "auto"
             self.tried.add("tools")
             return allowed
-        if (name, fields.get(name)) in self.tried or name != "reasoning_effort" and name not in fields and not (name == "response_format" and self.json):
+        sent = name in fields or name == "reasoning_effort" or name == "response_format" and self.json
+        if not sent or (name, fields.get(name)) in self.tried:
             return False
         self.tried |= {name, (name, fields.get(name))}
-        old, other = fields.pop(name, None), {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}.get(name)
+        old = fields.pop(name, None)
+        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}.get(name)
         if other and other not in self.tried:
             fields[other] = old
         if name == "reasoning_effort" and old is None:
@@ -200,7 +208,8 @@ class Api:
     def pause(self, f: Fault, n: int, tries: int, end: float) -> None:
         """Wait before the next try. Raises ModelError when there is no next one."""
         limit = LIMIT.get(f.kind, TRIES - 1) if self.answered or f.kind != "connection" else 2
-        wait = 0.0 if f.kind == "connection" and n == 1 else max(f.wait, random.uniform(0, min(CAP, 2.0 ** (n - 1)))) + random.uniform(0, 1)
+        wait = max(f.wait, random.uniform(0, min(CAP, 2.0 ** (n - 1)))) + random.uniform(0, 1)      # full jitter
+        wait = 0.0 if f.kind == "connection" and n == 1 else wait        # a dead kept-alive connection: at once on a fresh one
         late = self.clock() + wait > end
         if f.kind in ("retry", "connection", *LIMIT) and n <= limit and not late:
             self.log(f"try {tries} failed; the next one in {wait:.1f} s")
@@ -218,7 +227,7 @@ class Api:
         at = next((i for i, m in enumerate(messages) if self.first and digest(messages[i:i + 2]) == self.first), 0)
         messages = messages[:1] + messages[at:] if at else messages
         while self.room and len(json.dumps(without(messages, "image_url"))) > self.room and (less := shorter(messages)):
-            messages, self.first = less, digest(less[1:3])
+            messages, self.first = less, digest(less[1:3]) if len(less) > 2 else self.first
         return messages
 
     def shrink(self, messages: list[Message], f: Fault) -> list[Message] | None:
@@ -231,7 +240,7 @@ class Api:
         less = shorter(messages)
         if less is None:
             return without(messages, "image_url") if pictures(messages) else None
-        self.room, self.first = size * 9 // 10, digest(less[1:3])
+        self.room, self.first = size * 9 // 10, digest(less[1:3]) if len(less) > 2 else self.first
         self.log(f"the context is too long: {len(messages)} messages became {len(less)}")
         return less
 
@@ -247,8 +256,8 @@ class Api:
             self.output *= 2
             self.fields.update({k: self.output for k in self.fields if k.startswith("max_")})
         if reply.note:
-            self.log(f"reply: {reply.note}")
-        return Reply(reply.text, reply.calls, spent, reply.note, reply.message, reply.endpoint)
+            self.log(f"reply with {len(reply.calls)} calls: {reply.note}")
+        return replace(reply, usage=spent)
 
     def watch(self, usage: Usage, body: dict) -> None:
         """Tokens a character, for the estimate; a prompt of which the server read too little was cut in silence."""
@@ -257,7 +266,7 @@ class Api:
             self.density = min(1.0, 1.2 * usage.input / size)
         if 0 < usage.input < size / 12 and "short" not in self.tried:
             self.tried.add("short")
-            self.log(f"warning: {usage.input} tokens read of a prompt of {size} characters: does the server cut it? (Ollama: raise num_ctx)")
+            self.log(f"warning: {usage.input} tokens read of {size} characters: is the prompt cut? (Ollama: num_ctx)")
 
     def estimate(self, messages: list[Message], tools: list[dict]) -> float | None:
         """Dollars that the next call may cost at most: all of the prompt uncached, and the longest reply. None: unknown."""

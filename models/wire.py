@@ -15,17 +15,20 @@ from jsonschema import Draft202012Validator
 
 from models import NUDGE, Call, Message, Reply, Usage, digest
 
-FIELDS = ("max_completion_tokens", "max_tokens", "temperature", "top_p", "reasoning_effort", "parallel_tool_calls", "seed", "store",
-          "stream", "response_format", "tool_choice")
+FIELDS = ("max_completion_tokens", "max_tokens", "temperature", "top_p", "reasoning_effort", "parallel_tool_calls", "seed",
+          "store", "stream", "response_format", "tool_choice")
 RETRY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529)
-BILLING = re.compile(r"insufficient_quota|credit_balance|credit balance|spend_limit|usage_limit_exceeded|billing|insufficient (?:credits|funds|balance)", re.I)
-OVERFLOW = re.compile(r"context.length|context.size|context.window|prompt is too long|input token count|tokens to keep from the initial prompt|"
-                      r"reduce the length of the messages|maximum prompt length|exceeded model token limit|prompt token count|request_too_large", re.I)
-HISTORY = re.compile(r"tool.call.{0,20}arguments|function\.arguments|validation error|did not have response messages|function response parts|"
-                     r"without tool_result", re.I)
-IMAGE = re.compile(r"image input is not supported|not a multimodal|invalid base64|failed to load image|does not support image|image.{0,40}exceed|"
-                   r"image_url|too many images|no endpoints found that support image", re.I)
-NO_TOOLS = re.compile(r"tool choice requires|requires --tool-call-parser|not support tool|support tool use|tools? (?:is|are) not supported", re.I)
+BILLING = re.compile(r"insufficient_quota|credit.balance|spend_limit|usage_limit_exceeded|billing|"
+                     r"insufficient (?:credits|funds|balance)", re.I)
+OVERFLOW = re.compile(r"context.length|context.size|context.window|prompt is too long|input token count|"
+                      r"tokens to keep from the initial prompt|reduce the length of the messages|maximum prompt length|"
+                      r"exceeded model token limit|prompt token count|request_too_large", re.I)
+HISTORY = re.compile(r"tool.call.{0,20}arguments|function\.arguments|validation error|did not have response messages|"
+                     r"function response parts|without tool_result", re.I)
+IMAGE = re.compile(r"image input is not supported|not a multimodal|invalid base64|failed to load image|does not support image|"
+                   r"image.{0,40}exceed|image_url|too many images|no endpoints found that support image", re.I)
+NO_TOOLS = re.compile(r"tool choice requires|requires --tool-call-parser|not support tool|support tool use|"
+                      r"tools? (?:is|are) not supported", re.I)
 CAPPED = re.compile(r"max\w*_tokens\W.{0,30}(?:too (?:large|high)|> ?\d|at most|maximum allowed|must be less)", re.I)
 BLOCKED = ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "image_safety", "refusal")
 KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name")      # what every server takes
@@ -37,7 +40,7 @@ CALLS, DEPTH = 32, 60                # calls kept of one reply; how deep JSON ma
 class Fault(Exception):
     """An answer that is no reply: what kind of trouble it is, and the server's own words."""
 
-    kind: str                        # retry, connection, timeout, empty, quota: wait; stop; all others: causes that api.adapt can remove
+    kind: str                        # retry, connection, timeout, empty, quota: wait; stop; others: a cause to remove (api.adapt)
     text: str
     status: int = 0                  # 0: there was no answer
     wait: float = 0.0                # seconds that the server asks for
@@ -68,7 +71,7 @@ def loads(text: str) -> Any:
 # -- errors
 
 def error_words(raw: bytes) -> tuple[dict, str]:
-    """(the error's fields, its text) of {"error": {...}}, [{"error": ...}], {"error": "..."}, {"detail": ...}, HTML, plain text."""
+    """(the error's fields, its text) of {"error": {...}}, [{"error": ...}], {"error": "..."}, {"detail": ...}, HTML, text."""
     text = raw[:20_000].decode("utf-8", "replace")
     try:
         body = loads(text)
@@ -85,7 +88,7 @@ def error_words(raw: bytes) -> tuple[dict, str]:
 
 
 def server_wait(headers: Mapping, error: dict, text: str) -> float:
-    """Seconds that the server asks for: a header in (milli)seconds or as a date, Google's RetryInfo, or the text. 0: it does not say."""
+    """Seconds that the server asks for: a header in (milli)seconds or as a date, Google's RetryInfo, the text. 0: not said."""
     details = error.get("details") if isinstance(error.get("details"), list) else []
     delays = [str(d["retryDelay"]).rstrip("s") for d in details if isinstance(d, dict) and "retryDelay" in d]
     said = re.search(r"try (?:again )?in ([\d.]+) ?(ms|s)\b", text)
@@ -113,7 +116,8 @@ def fault(status: int, headers: Mapping, raw: bytes) -> Fault:
     said = f"{code} {error.get('type')} {error.get('status')} {text}"
     window = re.search(r"(?:context (?:length|size)|maximum)\D{0,30}?(\d{3,8})|\((\d+) tokens\)", text)
     window = next((int(g) for g in (error.get("n_ctx"), *(window.groups() if window else ())) if g and str(g).isdigit()), 0)
-    named = [f for f in FIELDS if error.get("param") == f] or sorted((f for f in FIELDS if re.search(rf"\b{f}\b", text)), key=text.index)
+    param = [f for f in FIELDS if error.get("param") == f]
+    named = param or sorted((f for f in FIELDS if re.search(rf"\b{f}\b", text)), key=text.index)
     day = status == 429 and re.search(r"PerDay|per day", json.dumps(error))
     should = headers.get("x-should-retry", "")
     client = 400 <= status < 500 and status not in (401, 402, 403, 429)
@@ -122,6 +126,7 @@ def fault(status: int, headers: Mapping, raw: bytes) -> Fault:
         "overflow" if client and "string_above_max_length" not in said and (
             status == 413 or OVERFLOW.search(said) or status == 400 and not raw.strip()) else \
         "signature" if re.search(r"thought.?signature", text, re.I) else \
+        "field" if status in (400, 422) and param else \
         "history" if HISTORY.search(text) else \
         "image" if IMAGE.search(text) else \
         "tools" if NO_TOOLS.search(text) else \
@@ -135,7 +140,7 @@ def fault(status: int, headers: Mapping, raw: bytes) -> Fault:
 # -- replies
 
 def read_args(raw: Any) -> dict | str:
-    """Arguments as servers send them: a JSON string, a dict, "" for none, a string in a string. Anything else stays text: not carried out."""
+    """Arguments as servers send them: a JSON string, a dict, "" for none, a string in a string. All else stays text."""
     value = raw
     for _ in range(2):
         if isinstance(value, str):
@@ -163,7 +168,8 @@ def leaked(text: str, schemas: dict[str, dict]) -> list[tuple[str, dict]]:
     """Calls that were left in the text: only when the whole text is calls, and each names a tool and fits its schema."""
     rest, calls = re.sub(r"</?tool_call>|^```(?:json)?|```$", " ", text.strip()).strip(), []
     if tagged := re.fullmatch(r"<function=([\w-]+)>(.*?)(?:</function>)?", rest, re.S):
-        rest = json.dumps({"name": tagged[1], "arguments": dict(re.findall(r"<parameter=(\w+)>\s*(.*?)\s*</parameter>", tagged[2], re.S))})
+        given = dict(re.findall(r"<parameter=(\w+)>\s*(.*?)\s*</parameter>", tagged[2], re.S))
+        rest = json.dumps({"name": tagged[1], "arguments": given})
     try:
         while rest:
             row, end = json.JSONDecoder().raw_decode(rest)
@@ -205,7 +211,7 @@ def read_calls(message: dict, schemas: dict[str, dict], used: set[str], seed: in
 
 
 def read_message(row: dict, messages: list[Message], tools: list[dict], tag: str, full: bool = False) -> Reply:
-    """A reply's JSON -> Reply, with no usage yet. full: it has all the tokens it was allowed. Raises Fault where there is nothing to read."""
+    """A reply's JSON -> Reply, with no usage yet. full: it has all the tokens it was allowed. Raises Fault: nothing to read."""
     try:
         choice = row["choices"][0]
         message = choice["message"]
@@ -225,9 +231,9 @@ def read_message(row: dict, messages: list[Message], tools: list[dict], tag: str
         (calls, stored), said, text = read_calls(row, schemas, used, len(messages)), "", ""
     if not calls and not text and (finish in BLOCKED or message.get("refusal")):
         raise Fault("blocked", f"blocked: {finish or 'refusal'}", 200)
-    note = "" if calls or text and not tools else \
-        "It was cut off: keep it short." if finish == "length" or full else \
-        "Your call could not be read." if "malformed" in finish or not text else ""
+    whole = calls and all(isinstance(c.args, dict) for c in calls)
+    note = "It was cut off: keep it short." if (finish == "length" or full) and not whole else \
+        "Your call could not be read." if not calls and ("malformed" in finish or not text) else ""
     extra = {k: v for k, v in message.items() if k not in (*KNOWN, "function_call") and v not in (None, [], "")}
     kept = {"role": "assistant", "content": said} | ({"tool_calls": stored} if calls else {}) | extra
     return Reply(text, calls, note=note, message=kept, endpoint=tag)
@@ -236,7 +242,7 @@ def read_message(row: dict, messages: list[Message], tools: list[dict], tag: str
 # -- messages for one server
 
 def addressed(messages: list[Message], tag: str, google: bool = False) -> list[Message]:
-    """Messages for the endpoint `tag`: its own go back as they came; of another's, what every server knows, and ids that every server takes."""
+    """Messages for the endpoint `tag`: its own go back as they came; of another's, what every server knows, with ids all take."""
     out, ids = [], {}
     for m in messages:
         if m.get("endpoint", "") == tag != "":
@@ -255,12 +261,12 @@ def addressed(messages: list[Message], tag: str, google: bool = False) -> list[M
 
 
 def without(messages: list[Message], kind: str) -> list[Message]:
-    """Without pictures ("image_url"), or without the newest text ("text"): a prompt that was blocked is not sent again as it is."""
+    """Without pictures ("image_url"), or without the newest text ("text"): a prompt that was blocked must change."""
     if kind == "text":
         last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=0)
-        images = [p for p in messages[last]["content"] if p["type"] != "text"] if isinstance(messages[last]["content"], list) else []
-        note = "(The text of this message is left out.)"
-        return messages[:last] + [messages[last] | {"content": [{"type": "text", "text": note}, *images] if images else note}] + messages[last + 1:]
+        kept, note = messages[last]["content"], "(The text of this message is left out.)"
+        kept = [{"type": "text", "text": note}, *(p for p in kept if p["type"] != "text")] if isinstance(kept, list) else note
+        return messages[:last] + [messages[last] | {"content": kept}] + messages[last + 1:]
     return [m | {"content": content_text(m["content"])} if isinstance(m["content"], list) else m for m in messages]
 
 
@@ -269,11 +275,12 @@ def pictures(messages: list[Message]) -> int:
 
 
 def shorter(messages: list[Message]) -> list[Message] | None:
-    """The older half of the turns left out, whole; of a single turn, the middle of its text. None: there is nothing to leave out."""
-    starts = [i for i, m in enumerate(messages) if i and m["role"] == "user" and not content_text(m["content"] or "").startswith(NUDGE)]
+    """The older half of the turns left out, whole; of a single turn, the middle of its longest text. None: nothing left."""
+    users = [i for i, m in enumerate(messages) if m["role"] == "user"]
+    starts = [i for i in users if i and not content_text(messages[i]["content"]).startswith(NUDGE)]
     if len(starts) > 1:
         return messages[:1] + messages[starts[len(starts) // 2]:]
-    last = max(i for i, m in enumerate(messages) if m["role"] == "user")
+    last = max(users, key=lambda i: len(content_text(messages[i]["content"])))
     text = content_text(messages[last]["content"])
     if len(text) < 2000 or not isinstance(messages[last]["content"], str):
         return None
@@ -291,21 +298,22 @@ def call_schema(tools: list[dict]) -> dict:
 
 
 def flat(messages: list[Message], tools: list[dict]) -> list[Message]:
-    """The conversation without tool messages: tools told in the first message, calls as JSON text, results as the user's words."""
+    """The conversation without tool messages: tools in the first message, calls as JSON text, results as the user's words."""
     out: list[Message] = []
     for i, m in enumerate(messages):
         role, content = m["role"], m["content"]
         if i == 0 and tools:
-            content = "\n".join([content, "", "Answer with one JSON object and nothing else: {\"call\": {\"tool\": name, \"arguments\": {...}}}. The tools:",
-                                 *(json.dumps(t["function"]) for t in tools)])
+            how = 'Answer with one JSON object and nothing else: {"call": {"tool": name, "arguments": {...}}}. The tools:'
+            content = "\n".join([content, "", how, *(json.dumps(t["function"]) for t in tools)])
         if m.get("tool_calls"):
-            calls = [{"call": {"tool": c["function"]["name"], "arguments": json.loads(c["function"]["arguments"])}} for c in m["tool_calls"]]
-            content = "\n".join(map(json.dumps, calls))
+            calls = [c["function"] for c in m["tool_calls"]]
+            content = "\n".join(json.dumps({"call": {"tool": f["name"], "arguments": json.loads(f["arguments"])}}) for f in calls)
         if role == "tool":
             role, content = "user", f"Result of {m['name']}: {content}"
         if out and role == "user" == out[-1]["role"]:        # some chat templates want the two roles in turn
-            before = out.pop()["content"]
-            content = f"{before}\n\n{content}" if isinstance(content, str) else [{"type": "text", "text": before}, *content]
+            both = out.pop()["content"], content
+            parts = [[{"type": "text", "text": c}] if isinstance(c, str) else c for c in both]
+            content = "\n\n".join(both) if all(isinstance(c, str) for c in both) else parts[0] + parts[1]
         out.append({"role": role, "content": content})
     return out
 
@@ -321,22 +329,26 @@ def priced(prices: dict, name: str) -> dict | None:
 def tokens(row: dict, headers: Mapping, price: dict | None) -> Usage:
     """What a reply says that it used. Absent fields count 0; the server's own cost comes before the price file."""
     part = lambda d, k: d[k] if isinstance(d, dict) and isinstance(d.get(k), dict) else {}
-    number = lambda d, *names: next((d[n] for n in names if isinstance(d.get(n), (int, float)) and not isinstance(d[n], bool) and 0 <= d[n] < 1e12), 0)
+    good = lambda n: isinstance(n, (int, float)) and not isinstance(n, bool) and 0 <= n < 1e12
+    number = lambda d, *names: next((d[n] for n in names if good(d.get(n))), 0)
     usage = part(row, "usage")
     given, made = part(usage, "prompt_tokens_details"), part(usage, "completion_tokens_details")
-    cached = number(given, "cached_tokens") or number(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens") or number(part(row, "timings"), "cache_n")
+    cached = number(given, "cached_tokens") or number(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens") \
+        or number(part(row, "timings"), "cache_n")
     written = number(given, "cache_write_tokens") or number(usage, "cache_creation_input_tokens")
     input = number(usage, "prompt_tokens") or number(usage, "input_tokens") + (cached + written if "input_tokens" in usage else 0)
     output = number(usage, "completion_tokens", "output_tokens")
     output = max(output, number(usage, "total_tokens") - input)          # some leave the reasoning out of the first
     reasoning = number(made, "reasoning_tokens")
     cached, written = min(cached, input), min(written, max(0, input - cached))
-    cost = [number(usage, "cost") + (number(part(usage, "cost_details"), "upstream_inference_cost") if usage.get("is_byok") else 0)] if "cost" in usage else []
+    own = number(part(usage, "cost_details"), "upstream_inference_cost") if usage.get("is_byok") else 0    # OpenRouter, own keys
+    cost = [number(usage, "cost") + own] if good(usage.get("cost")) else []
     try:
         cost += [float(headers["x-litellm-response-cost"])] if "x-litellm-response-cost" in headers else []
     except ValueError:
         pass
-    listed = price and ((input - cached - written) * price["input"] + cached * price["cached"] + written * price["written"] + output * price["output"]) / 1e6
-    paper = price and ((input - cached) * price["input"] + 0.25 * cached * price["input"] + output * price["output"]) / 1e6
+    listed = price and ((input - cached - written) * price["input"] + cached * price["cached"] + written * price["written"]
+                        + output * price["output"]) / 1e6
+    paper = price and ((input - 0.75 * cached) * price["input"] + output * price["output"]) / 1e6
     dollars = cost[0] if cost else listed
     return Usage(int(input), int(cached), int(written), int(output), int(reasoning), dollars, paper, int(dollars is None))

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,12 +23,10 @@ from fake_server import DRIP, HANG_UP, TOOL, in_5_seconds, said, serving
 from models import ModelError, Usage
 from models.api import Api
 from models.scripted import Scripted
-from models.wire import error_words, flat, leaked, priced, read_args, tokens
+from models.wire import flat, leaked, priced, read_args, tokens
 
 PRESS = said("", ("press", '{"button": "a"}'))
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-FOREIGN = {"role": "assistant", "content": "", "endpoint": "elsewhere m", "reasoning_content": "hm", "tool_calls": [
-    {"id": "functions.press:0", "type": "function", "extra_content": {"google": {"thought_signature": "S"}}, "function": {"name": "press", "arguments": "{}"}}]}
 
 
 def talk(turns: int = 6, image: bool = False) -> list[dict]:
@@ -126,7 +123,7 @@ CASES = [
     ("200, error inside the choice", [{"choices": [{"finish_reason": "error", "error": {"code": 503, "message": "gone"}, "message": {"content": ""}}]}, PRESS], 2, 1, None),
     ("200, an HTML page", ["<html>hi</html>", PRESS], 2, 1, None),
     ("200, blanks before the JSON", [b"\n \n  " + json.dumps(PRESS).encode(), PRESS], 1, 1, None),
-    ("200, data: [DONE] glued on", [json.dumps(PRESS) + "\ndata: [DONE]", PRESS], 2, 1, None),
+    ("200, data: [DONE] glued on", [json.dumps(PRESS) + "\ndata: [DONE]"], 1, 1, None),
     ("200, no choices, for ever", [{"id": "x", "choices": []}], 3, 0, lambda t: "no answer" in t.reply.note),
     ("200, content_filter", [said(None, finish="content_filter"), PRESS], 2, 1, lambda t: "left out" in json.dumps(t.sent[1]) and "observation" in json.dumps(t.sent[1])),
     ("200, SAFETY, for ever", [said(None, finish="SAFETY")], 2, 0, lambda t: "blocked" in t.reply.note),
@@ -279,6 +276,15 @@ def test_weak_models_change_the_channel_after_three_replies_without_a_call():
     assert calls == [0, 0, 0, 1, 1]
     roles = [m["role"] for m in server.requests[-1]["messages"]]
     assert all(a != b for a, b in zip(roles, roles[1:])) and "press" in server.requests[-1]["messages"][0]["content"]
+
+
+def test_the_json_channel_keeps_pictures_and_the_turn_taking():
+    seen = {"role": "user", "content": [{"type": "text", "text": "map"}, IMAGE]}
+    out = flat([{"role": "system", "content": "s"}, seen, {"role": "user", "content": NUDGE}, *talk(1)[1:4], seen], [TOOL])
+    assert [m["role"] for m in out] == ["system", "user", "assistant", "user"]
+    assert out[1]["content"][:2] == seen["content"] and out[1]["content"][2]["text"] == NUDGE
+    assert json.loads(out[2]["content"]) == {"call": {"tool": "press", "arguments": {"button": "a"}}}
+    assert out[3]["content"][0]["text"] == "Result of press: {}" and out[3]["content"][2] == IMAGE
 
 
 def test_keys_that_cannot_be_sent(monkeypatch):
