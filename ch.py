@@ -9,22 +9,23 @@ or edits H is answered in the same conversation, so that the line of thought is 
 import base64
 import io
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from env import Env, Step
 from harness import ENTRIES, PARTS, EditError, Edit, Harness, SubAgent, problems, schema
-from models import Call, Reply, digest, fill
+from models import NUDGE, Call, Reply, digest, fill
 from sandbox import Sandbox, ToolRefused
 
 MAIN = "orchestrator"
 KEEP, BLOCK = 20, 20                 # turns of history sent: at least KEEP, cut in blocks so that the prefix stays the same
 SKILL_PRESSES, CALLS, CLIP = 200, 8, 2_000   # presses a skill may make; calls a reply may hold; characters of a result's text
-NUDGE = "That reply held no tool call, so nothing happened. Answer with at least one tool call."
 
 
 def spec(description: str, required: str, **properties: Any) -> tuple[str, dict]:
@@ -72,6 +73,17 @@ def picture(frame: Any) -> dict:
     return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()}}
 
 
+HALVES = np.full((64, 64, 3), (0, 0, 255), np.uint8)                     # blue, its left half yellow
+HALVES[:, :32] = (255, 255, 0)
+PROBE = [{"role": "user", "content": [
+    {"type": "text", "text": "Which colour is this picture's left half, and which its right half? Two words."}, picture(HALVES)]}]
+
+
+def saw(reply: Reply) -> bool:
+    """Whether the answer to PROBE names both colours in order."""
+    return re.search(r"yellow.*blue", reply.text, re.I | re.S) is not None
+
+
 def history(thread: list[Step]) -> list[Step]:
     """The turns that are still in the context: at least KEEP, starting with one that carried an observation."""
     start = max(0, (len(thread) - KEEP) // BLOCK * BLOCK)
@@ -82,14 +94,12 @@ def history(thread: list[Step]) -> list[Step]:
 
 def turn_messages(step: Step) -> list[dict]:
     """One past turn as messages: what was observed, what was answered, what came of each call."""
-    messages = [{"role": "user", "content": step.obs}] if step.obs is not None else []
-    if not step.reply.calls:
-        return messages + [{"role": "assistant", "content": step.reply.text or "(empty)"}, {"role": "user", "content": NUDGE}]
-    calls = [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.args if isinstance(c.args, dict) else {})}}
-             for c in step.reply.calls]
-    messages.append({"role": "assistant", "content": step.reply.text, "tool_calls": calls})
-    return messages + [{"role": "tool", "tool_call_id": c.id, "name": c.name, "content": json.dumps(r, ensure_ascii=False)}
-                       for c, r in zip(step.reply.calls, step.results)]
+    messages, reply = [{"role": "user", "content": step.obs}] if step.obs is not None else [], step.reply
+    said = reply.as_message()
+    if not reply.calls:              # an empty message is refused by some servers: then only the correction is sent
+        return messages + [said] * bool(said["content"].strip()) + [{"role": "user", "content": f"{NUDGE} {reply.note}".strip()}]
+    answer = lambda c, r: {"role": "tool", "tool_call_id": c["id"], "name": c["function"]["name"], "content": json.dumps(r, ensure_ascii=False)}
+    return messages + [said] + [answer(c, r) for c, r in zip(said["tool_calls"], step.results)]
 
 
 def context(system: str, overview: str, thread: list[Step], obs: str | None, frame: Any) -> list[dict]:
@@ -100,8 +110,9 @@ def context(system: str, overview: str, thread: list[Step], obs: str | None, fra
     messages = [{"role": "system", "content": system}] + [m for step in history(thread) for m in turn_messages(step)]
     if obs is not None:
         messages.append({"role": "user", "content": obs})
-    last = max(i for i, m in enumerate(messages) if m["role"] == "user" and m["content"] != NUDGE)
-    content = f"{overview}\n\n{messages[last]['content']}" if overview else messages[last]["content"]
+    last = max(i for i, m in enumerate(messages) if m["role"] == "user" and not m["content"].startswith(NUDGE))
+    # The overview comes last: all before it is the same in the next request, so a server's prefix cache holds it.
+    content = f"{messages[last]['content']}\n\n{overview}" if overview else messages[last]["content"]
     messages[last] = {"role": "user", "content": content if frame is None else [{"type": "text", "text": content}, picture(frame)]}
     return messages
 
@@ -109,7 +120,8 @@ def context(system: str, overview: str, thread: list[Step], obs: str | None, fra
 class Agent:
     """The orchestrator and its sub-agents: one H, one environment, one list of steps."""
 
-    def __init__(self, env: Env, harness: Harness, ask: Callable[[str, list, list], Reply], *, seed: int = 0, vision: bool = False,
+    def __init__(self, env: Env, harness: Harness, ask: Callable[[str, list, list], Reply], *, seed: int = 0,
+                 vision: bool | None = False,
                  on_step: Callable[[Step], None] = lambda step: None, on_edit: Callable[[Edit], None] = lambda edit: None):
         self.env, self.harness, self.ask, self.seed, self.vision = env, harness, ask, seed, vision
         self.on_step, self.on_edit = on_step, on_edit

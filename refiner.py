@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from env import Step
 from harness import SCHEMAS, Edit, EditError, Harness, problems
 from models import Reply, Usage, fill
+from runlog import BadInput
 
 PASSES = ("prompt", "subagents", "skills", "memory")
 CHANGES = 5                          # changes of one kind that a pass may make
@@ -31,6 +32,17 @@ class Schedule:
     early: int = 25
     until: int = 200
     late: int = 100
+
+    @staticmethod
+    def parse(text: str) -> "Schedule":
+        """"25,25,200,100" -> a schedule. Raises BadInput."""
+        try:
+            made = Schedule(*map(int, text.split(",")))
+            if min(asdict(made).values()) < 1:
+                raise ValueError
+            return made
+        except (ValueError, TypeError):
+            raise BadInput(f"--schedule {text}: give four whole numbers above 0, as in 25,25,200,100") from None
 
     def due(self, before: int, now: int) -> bool:
         """A refinement falls due when its step is reached or crossed (sub-agents take many steps at once).

@@ -18,7 +18,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
@@ -29,13 +28,13 @@ try:
     from PIL import Image
     from tqdm import tqdm
 
-    from ch import MAIN, Agent
+    from ch import MAIN, PROBE, Agent, saw
     from env import GAMES, Env, Step, open_env
     from harness import Edit, Uses, fold, imported, read_edits
     from models import Model, ModelError, Usage, fill, open_model
     from refiner import Schedule, refine
-    from runlog import (BadInput, Diverged, LogEnd, Recorder, append_row, locked, read_checkpoint, read_rows, write_atomic,
-                        write_checkpoint)
+    from runlog import (BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_line, append_row, cached_share, locked,
+                        read_checkpoint, read_rows, write_atomic, write_checkpoint)
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
     sys.exit(2)
@@ -56,8 +55,10 @@ class Settings:
     game: str = flag("lantern", "lantern, toy, red, blue, yellow")
     rom: str = flag("", "red, blue, yellow: your own ROM (or the environment variable CH_ROM)")
     state: str = flag("", "start from a PyBoy state of that ROM instead of from power-on")
-    model: str = flag("scripted", "scripted, or a model's name")
+    model: str = flag("scripted", "scripted, local (a tiny real one, `make local`), or a model's name")
     base_url: str = flag("", "an OpenAI-compatible server; without it the provider follows from the model's name")
+    actions: str = flag("auto", "how calls are made: tools, json (by response_format), auto (json after 3 replies with no call)")
+    prices: str = flag("", "your own price file (models/prices.json)")
     refiner_model: str = flag("", "the Refiner's model (the agent's)")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
     bootstrap: str = flag("", "start from another run's H: its folder or its harness.json")
@@ -66,10 +67,10 @@ class Settings:
     frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
     window: int = flag(50, "steps that the Refiner reads")
     stall: int = flag(20, "unchanged steps before the Refiner is called early (0: never)")
-    vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: to every model but scripted)")
+    vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: if it can name a known picture)")
     steps: int = flag(0, "stop after so many steps (0: no limit)")
     presses: int = flag(0, "stop after so many button presses (0: no limit)")
-    dollars: float = flag(0.0, "stop after so many dollars (0: no limit)")
+    dollars: float = flag(0.0, "stop before the call that could pass so many dollars (0: no limit)")
     seconds: float = flag(0.0, "stop after so many seconds of this session (0: no limit)")
     seed: int = flag(0, "everything random: the cartridge, the scripted model, the sandbox")
     run: str = flag("", "the run's folder (a new one in runs/)")
@@ -78,7 +79,8 @@ class Settings:
     json: bool = flag(False, "one JSON line at the end, no progress bar")
 
 
-FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom", "state"}   # may change on --resume
+FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",
+        "state", "actions", "prices"}        # may change on --resume
 HOME = {"run", "resume", "replay", "json", "rom"}       # not part of settings.json: they say nothing about what happened
 
 
@@ -92,16 +94,6 @@ def parse(argv: list[str] | None) -> tuple[Settings, set[str]]:
                             help=f"{f.metadata['help']}" + (f" ({f.default})" if f.default not in (False, "", 0) else ""), **kind)
     given = vars(parser.parse_args(argv))
     return Settings(**given), set(given)
-
-
-def schedule(text: str) -> Schedule:
-    try:
-        made = Schedule(*map(int, text.split(",")))
-        if min(asdict(made).values()) < 1:
-            raise ValueError
-        return made
-    except (ValueError, TypeError):
-        raise BadInput(f"--schedule {text}: give four whole numbers above 0, as in 25,25,200,100") from None
 
 
 def start_edits(settings: Settings) -> tuple[list[Edit], list[str]]:
@@ -128,10 +120,11 @@ def start_edits(settings: Settings) -> tuple[list[Edit], list[str]]:
 class Run:
     """One run: its folder, its logs, its agent. Made new, or from a folder (resume), or from a folder's log (replay)."""
 
-    def __init__(self, settings: Settings, folder: Path, env: Env, model: Callable[[str], Model] | None, people: list[Edit] | None = None):
-        """model: None re-executes the log and nothing else. people: a person's edits that are still to be taken up."""
-        self.settings, self.folder, self.env, self.live = settings, folder, env, model is not None
-        self.schedule, self.start, self.shown, self.refinements = schedule(settings.schedule), time.monotonic(), 0, []
+    def __init__(self, settings: Settings, folder: Path, env: Env, models: dict[str, Model], people: list[Edit] | None = None):
+        """models: by name; {} re-executes the log and nothing else. people: a person's edits that are still to be taken up."""
+        self.settings, self.folder, self.env, self.models, self.live = settings, folder, env, models, bool(models)
+        self.schedule, self.start, self.shown, self.refinements = Schedule.parse(settings.schedule), time.monotonic(), 0, []
+        model = lambda role: models[role.startswith("refine") and settings.refiner_model or settings.model]
         head, state = read_checkpoint(folder / "checkpoint")
         self.people = people if people is not None else self.pending_people(head)
         if head and self.live:
@@ -141,10 +134,8 @@ class Run:
             os.truncate(folder / name, min(head.get("sizes", {}).get(name, 0), (folder / name).stat().st_size))
         self.edits = read_edits(folder / "edits.jsonl")
         first, tools = start_edits(settings) if not self.edits else ([], json.loads((folder / "settings.json").read_text())["tools"])
-        self.tools = tools
-        self.recorder = Recorder(folder / "replies.jsonl", model, head.get("replies", 0))
-        vision = settings.vision == "on" or settings.vision == "auto" and settings.model != "scripted"
-        self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=vision,
+        self.recorder = Recorder(folder / "replies.jsonl", model if models else None, head.get("replies", 0), settings.dollars)
+        self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=head.get("vision"),
                            on_step=self.on_step, on_edit=self.on_edit)
         for edit in first:
             self.agent.harness.apply(edit)
@@ -166,7 +157,8 @@ class Run:
     def checkpoint(self) -> None:
         agent = self.agent
         sizes = {name: (self.folder / name).stat().st_size for name in LOGS}
-        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "counters": self.counters, "people": [asdict(e) for e in self.people],
+        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision,
+                "counters": self.counters, "people": [asdict(e) for e in self.people],
                 "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
         write_checkpoint(self.folder / "checkpoint", head, self.env.save())
         agent.harness.save(self.folder / "harness.json")
@@ -202,16 +194,16 @@ class Run:
 
     # -- the loop
 
-    def dollars(self) -> float | None:
-        known = [u.dollars for u in self.recorder.totals.values()]
-        return None if None in known else sum(known)
+    def share(self) -> float | None:
+        return cached_share([s.reply.usage for s in self.agent.steps if s.agent == MAIN])
 
     def limit(self) -> str:
         """Why the run ends here; '' while it goes on. Limits are looked at between steps, so a step is never half done."""
         s, progress = self.settings, self.env.observe().state["progress"]
         if len(progress["reached"]) == len(progress["milestones"]) > 0:
             return "finished"
-        reached = {"steps": self.agent.t, "presses": progress["presses"], "dollars": self.dollars() or 0, "seconds": time.monotonic() - self.start}
+        reached = {"steps": self.agent.t, "presses": progress["presses"], "dollars": self.recorder.total().dollars or 0,
+                   "seconds": time.monotonic() - self.start}
         over = [name for name, value in reached.items() if self.live and 0 < getattr(s, name) <= value]
         return over[0] if over else "format errors" if self.counters["mute"] >= FORMAT_ERRORS else ""
 
@@ -232,7 +224,10 @@ class Run:
 
     def play(self, bar: tqdm) -> str:
         """Step until a limit; returns its name. Whatever interrupts it, the last checkpoint and the logs hold everything."""
-        saved = -EVERY
+        saved, s = -EVERY, self.settings
+        if self.agent.vision is None:        # the probe is a logged reply as any other, so a replay knows the answer too
+            told = s.vision != "auto" or s.model == "scripted" or self.env.observe().frame is None
+            self.agent.vision = s.vision == "on" if told else saw(self.recorder.ask("probe", PROBE, []))
         while True:
             while self.people and self.people[0].step <= self.agent.t:
                 edit = replace(self.people.pop(0), version=self.agent.harness.version + 1)
@@ -249,26 +244,32 @@ class Run:
             self.agent.step()
             self.refine_if_due(before)
             self.show(bar)
+            if before < 12 <= self.agent.t and (self.share() or 1) < 0.7 and self.live:
+                print(f"run.py: only {self.share():.0%} of the input came from the cache after turn 3", file=sys.stderr)
 
     def show(self, bar: tqdm) -> None:
-        progress, dollars = self.env.observe().state["progress"], self.dollars()
+        progress = self.env.observe().state["progress"]
         bar.total, bar.n = len(progress["milestones"]), len(progress["reached"])
         bar.set_postfix_str(f"step {self.agent.t}, presses {progress['presses']}, H version {self.agent.harness.version}, "
-                            + ("dollars unknown" if dollars is None else f"${dollars:.2f}"), refresh=False)
+                            f"{self.recorder.total().money()}", refresh=False)
         bar.update(0)
 
     def close(self) -> None:
         self.agent.sandbox.close()
+        for model in self.models.values():
+            getattr(model, "close", lambda: None)()
         if hasattr(self.env, "close"):
             self.env.close()
 
     # -- what it came to
 
     def summary(self, stopped: str) -> dict:
-        progress, tokens = self.env.observe().state["progress"], sum(self.recorder.totals.values(), Usage())
+        progress, tokens = self.env.observe().state["progress"], asdict(self.recorder.total())
         return {"run": str(self.folder), "game": self.settings.game, "steps": self.agent.t, "presses": progress["presses"],
                 "milestones": progress["reached"], "refinements": len(self.refinements), "version": self.agent.harness.version,
-                "dollars": self.dollars(), "tokens": {"input": tokens.input, "cached": tokens.cached, "output": tokens.output}, "stopped": stopped}
+                "dollars": tokens.pop("dollars"), "dollars_cached_at_25": tokens.pop("paper"),
+                "unpriced_calls": tokens.pop("unpriced"), "tokens": tokens, "roles": {role: asdict(u) for role, u in self.recorder.totals.items() if u.input},
+                "cached_share": self.share(), "stopped": stopped}
 
     def table(self, stopped: str) -> str:
         s, at = self.summary(stopped), {m: step.t for step in reversed(self.agent.steps) for m in step.milestones}
@@ -280,8 +281,8 @@ class Run:
                    for p in row["passes"] if p["status"] != "unchanged"]
             seen = ", ".join(dict.fromkeys(x["name"] for x in row["signatures"])) or "no failure"
             lines.append(f"refined at step {row['step']} ({row['cause']}; {seen}): {', '.join(did) or 'no change'}; H version {row['version']}")
-        money = "dollars unknown" if s["dollars"] is None else f"${s['dollars']:.2f}"
-        lines.append(f"{stopped}: {s['steps']} steps, {s['presses']} presses, H version {s['version']}, {money}")
+        lines += self.recorder.bill(s["cached_share"])
+        lines.append(f"{stopped}: {s['steps']} steps, {s['presses']} presses, H version {s['version']}, {self.recorder.total().money()}")
         return "\n".join(lines + [f"everything is in {self.folder}: `python harness.py log {self.folder}` lists the edits of H"])
 
 
@@ -298,9 +299,8 @@ def read_settings(settings: Settings, given: set[str]) -> Settings:
     return replace(settings, **{k: v for k, v in saved.items() if k in known and k not in given})
 
 
-def new_folder(settings: Settings) -> Path:
+def new_folder(settings: Settings, folder: Path) -> None:
     """Make the run's folder with its settings.json. Raises BadInput; then nothing is left behind."""
-    folder = Path(settings.run or HERE / "runs" / f"{settings.game}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     _, tools = start_edits(settings)
     try:
         if folder.exists() and any(folder.iterdir()):
@@ -310,13 +310,13 @@ def new_folder(settings: Settings) -> Path:
         write_atomic(folder / "settings.json", json.dumps(row, indent=1).encode())
     except OSError as e:
         raise BadInput(f"{folder} can't be written ({e.strerror}); choose another place with --run") from None
-    return folder
 
 
-def open_models(settings: Settings) -> Callable[[str], Model]:
-    """role -> model: the Refiner may have one of its own."""
-    made = {name: open_model(name, settings.seed, settings.base_url) for name in {settings.model, settings.refiner_model or settings.model}}
-    return lambda role: made[settings.refiner_model if settings.refiner_model and role.startswith("refine") else settings.model]
+def open_models(settings: Settings, folder: Path) -> dict[str, Model]:
+    """The agent's model and the Refiner's, by name. What they have to say on the way goes to model.log. Raises ModelError."""
+    options = {"actions": settings.actions, "prices": settings.prices, "log": lambda line: append_line(folder / "model.log", line)}
+    return {name: open_model(name, settings.seed, settings.base_url, **options)
+            for name in sorted({settings.model, settings.refiner_model or settings.model})}
 
 
 def open_game(settings: Settings) -> Env:
@@ -330,7 +330,7 @@ def replay(settings: Settings, folder: Path) -> int:
         for name in ("settings.json", "replies.jsonl"):
             shutil.copy(folder / name, tmp)
         people = [e for e in read_edits(folder / "edits.jsonl") if e.by in ("human", "undo")]
-        run, differs = Run(settings, Path(tmp), open_game(settings), None, people), ""
+        run, differs = Run(settings, Path(tmp), open_game(settings), {}, people), ""
         try:
             run.play(tqdm(disable=True))
         except LogEnd:
@@ -355,14 +355,20 @@ def main(argv: list[str] | None = None) -> int:
         if settings.resume or settings.replay:
             settings = read_settings(settings, given)
         settings.frozen = settings.frozen or settings.harness in ("min", "expert") and not settings.bootstrap
-        schedule(settings.schedule)
+        Schedule.parse(settings.schedule)
         if settings.replay:
             with locked(Path(settings.run)):
                 return replay(settings, Path(settings.run))
-        model, env = open_models(settings), open_game(settings)      # before anything is written
-        folder = Path(settings.run) if settings.resume else new_folder(settings)
+        if any(c in settings.base_url for c in "@?"):
+            raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
+        if settings.actions not in ("auto", "tools", "json"):
+            raise BadInput(f"--actions {settings.actions}: it takes auto, tools or json")
+        folder = Path(settings.run or HERE / "runs" / f"{settings.game}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        models, env = open_models(settings, folder), open_game(settings)       # before anything is written
+        if not settings.resume:
+            new_folder(settings, folder)
         with locked(folder):
-            run = Run(settings, folder, env, model)
+            run = Run(settings, folder, env, models)
             status, stopped = play(run)
             print(json.dumps(run.summary(stopped)) if settings.json else run.table(stopped))
             return status
@@ -380,6 +386,8 @@ def play(run: Run) -> tuple[int, str]:
               bar_format="{desc}: {n}/{total} milestones {bar:20} {postfix}") as bar:
         try:
             return 0, run.play(bar)
+        except BudgetEnd:
+            return 0, "dollars"
         except KeyboardInterrupt:
             return 130, "interrupted"
         except ModelError as e:

@@ -1,7 +1,8 @@
 """A run's files: append-only logs, the reply log that makes a kill harmless, the checkpoint, the lock.
 
 runs/<name>/: settings.json, replies.jsonl (every model reply, before it is used), trajectory.jsonl (a row a step),
-edits.jsonl (a row a change of H), refinements.jsonl, harness.json (H for people), checkpoint, frames/.
+edits.jsonl (a row a change of H), refinements.jsonl, harness.json (H for people), checkpoint, frames/,
+model.log (for people: retries, refusals, odd replies).
 
 A checkpoint holds the environment's state and how long each log was. To go on, the logs are cut back to it and the loop
 runs as ever, except that logged replies answer first: the rows are written again, the same, and nothing is paid twice.
@@ -28,6 +29,10 @@ class Diverged(BadInput):
 
 class LogEnd(Exception):
     """--replay has used every reply of the log."""
+
+
+class BudgetEnd(Exception):
+    """The next call could pass --dollars."""
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -90,9 +95,9 @@ class Recorder:
     with the logged replies, through the ordinary loop.
     """
 
-    def __init__(self, path: Path, model: Callable[[str], Model] | None, skip: int = 0):
-        """model: role -> the model that plays it; None: answer from the log and from nothing else."""
-        self.path, self.model, self.count = path, model, skip
+    def __init__(self, path: Path, model: Callable[[str], Model] | None, skip: int = 0, budget: float = 0.0):
+        """model: role -> the model that plays it; None: answer from the log and from nothing else. budget: dollars, 0: none."""
+        self.path, self.model, self.count, self.budget = path, model, skip, budget
         self.pending = deque(read_rows(path)[skip:])
         self.edited = False                  # a person has edited H since the last reply: logged replies may no longer fit
         self.totals: dict[str, Usage] = {}
@@ -109,18 +114,48 @@ class Recorder:
         elif self.model is None:
             raise LogEnd
         else:
-            start = time.monotonic()
-            reply = self.model(role)(messages, tools)
+            start, model = time.monotonic(), self.model(role)
+            most = getattr(model, "estimate", lambda messages, tools: None)(messages, tools)
+            if self.budget and most and (self.total().dollars or 0) + most > self.budget:
+                raise BudgetEnd
+            reply = model(messages, tools)
             append_row(self.path, {"role": role, "sha": sha, "seconds": round(time.monotonic() - start, 3), "reply": reply.to_json()})
         self.count += 1
         self.totals[role] = self.totals.get(role, Usage()) + reply.usage
         return reply
+
+    def total(self) -> Usage:
+        return sum(self.totals.values(), Usage())
+
+    def bill(self, share: float | None) -> list[str]:
+        """Tokens and dollars, a line a role, and the cached share; nothing for a model that uses none."""
+        rows = {**self.totals, "all": self.total()}
+        if not rows["all"].input:
+            return []
+        head = f"{'tokens':16s} {'input':>10s} {'cached':>10s} {'written':>8s} {'output':>8s} {'reasoning':>9s}"
+        lines = [f"{head}  list price; cached at 25 %"]
+        lines += [f"{role:16s} {u.input:10d} {u.cached:10d} {u.written:8d} {u.output:8d} {u.reasoning:9d}  {u.money(4)}; "
+                  + ("unknown" if u.paper is None else f"${u.paper:.4f}") for role, u in rows.items()]
+        told = "the server reports none" if share is None else f"{share:.0%}" + (" (goal: 70 % and more)" if share < 0.7 else "")
+        return lines + [f"cached share of the agent's input after 3 turns: {told}"]
 
     def drop(self) -> None:
         """Logged replies that a person's edit has made void: take them out of the log, so that a replay is exact."""
         lines = self.path.read_bytes().splitlines(keepends=True)
         write_atomic(self.path, b"".join(lines[:self.count]))
         self.pending.clear()
+
+
+def append_line(path: Path, text: str) -> None:
+    """A line for people, with the time. Not synced: nothing is rebuilt from it."""
+    with open(path, "a", encoding="utf-8", errors="replace") as out:
+        out.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+
+def cached_share(usages: list[Usage]) -> float | None:
+    """Cached input / input of an agent's turns, without the first three; None: too few turns, or a server that does not say."""
+    total = sum(usages[3:], Usage())
+    return total.cached / total.input if total.input and any(u.cached for u in usages) else None
 
 
 def write_checkpoint(path: Path, head: dict, state: bytes) -> None:

@@ -1,94 +1,277 @@
-"""Any OpenAI-compatible chat-completions server, over `requests`: OpenAI, Gemini, OpenRouter, Anthropic, vLLM, llama.cpp ...
+"""Any OpenAI-compatible chat-completions server: OpenAI, Gemini, OpenRouter, Anthropic, vLLM, llama.cpp, Ollama, LM Studio ...
 
-    python run.py --model gpt-5-mini                                    key from OPENAI_API_KEY
-    python run.py --model qwen3-8b --base-url http://localhost:8000/v1  a local server; key optional (OPENAI_API_KEY)
+    python run.py --model gpt-5-mini                                    key from OPENAI_API_KEY; the others: see PROVIDERS
+    python run.py --model qwen3-8b --base-url http://localhost:8000/v1  a local server; its key, if any, in OPENAI_API_KEY
 
-Covered: tools, one image, usage, one error line. Not covered yet: retries beyond two, prices, per-server adaptations.
+One call is a loop: post, read; when a cause can be removed (`adapt`), remove it; when waiting helps (`pause`), wait; else
+ModelError. What a server refused once is not sent to it again. Everything that is learnt here is about the server, never
+about the game: a reply is logged before it is used, so a resumed run does not depend on it.
+
+Not covered: streaming, /v1/responses, cache markers (Anthropic's own cache), silent truncation (it is only warned of).
+What a reply's shape means is in models/wire.py.
 """
 import json
 import os
+import random
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
 
-from models import Call, Message, ModelError, Reply, Usage
+from models import Message, ModelError, Reply, Usage, digest
+from models.wire import (Fault, addressed, call_schema, fault, flat, loads, pictures, priced, read_message, shorter, tokens,
+                         without)
 
-PROVIDERS = [                        # (prefix of the model's name, base URL, environment variable of the key)
-    ("gpt-", "https://api.openai.com/v1", "OPENAI_API_KEY"),
-    ("gemini-", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
-    ("claude-", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+PROVIDERS = [                        # (prefix of the model's name, base URL, environment variables of the key)
+    (("gpt-", "o3", "o4"), "https://api.openai.com/v1", "OPENAI_API_KEY"),
+    (("gemini-",), "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY GOOGLE_API_KEY"),
+    (("claude-",), "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+    (("deepseek-",), "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    (("mistral-",), "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    (("grok-",), "https://api.x.ai/v1", "XAI_API_KEY"),
+    ((), "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),          # names with a slash: vendor/model
 ]
-OPENROUTER = ("", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY")      # names with a slash: vendor/model
-TIMEOUT, TRIES = (10, 300), 3        # seconds to connect, to read; tries of one call
+CONNECT, READ, DEADLINE = 10, 600, 900           # seconds: to connect, between two bytes, for one call with all its retries
+TRIES, CAP = 8, 60                               # tries of one call; longest wait of our own, seconds
+LIMIT = {"quota": 2, "timeout": 2, "empty": 2}   # retries of these kinds; all others up to TRIES
+OUTPUT = 8192                                    # tokens of a reply, at first; a reply that is cut off doubles it, up to 4x
+MUTE = 3                                         # replies in a row without a valid call before the other channel is tried
 
 
-def provider(name: str) -> tuple[str, str, str]:
-    found = next((p for p in PROVIDERS if name.startswith(p[0])), OPENROUTER if "/" in name else None)
+def provider(name: str, base_url: str) -> tuple[str, str]:
+    """(base URL, environment variables of the key). A known host keeps its key's name when it is given as --base-url."""
+    if base_url:
+        same = [p for p in PROVIDERS if urlsplit(p[1]).hostname == urlsplit(base_url).hostname]
+        return base_url.rstrip("/"), same[0][2] if same else "OPENAI_API_KEY"
+    found = next((p for p in PROVIDERS if name.startswith(p[0])), PROVIDERS[-1] if "/" in name else None)
     if found is None:
         raise ModelError(f"--model {name}: no provider known for this name; give --base-url URL, or use --model scripted")
-    return found
+    return found[1:]
 
 
-def read_args(raw: object) -> dict | str:
-    """Arguments as servers send them: a JSON string, a dict, "" for none, now and then a doubly encoded string."""
-    for _ in range(2):
-        if isinstance(raw, str):
-            try:
-                raw = json.loads(raw or "{}")
-            except ValueError:
-                return str(raw)
-    return raw if isinstance(raw, dict) else str(raw)
+def read_key(name: str, variables: str, needed: bool) -> str:
+    key = next(filter(None, (os.environ.get(v, "").strip() for v in variables.split())), "")
+    if needed and not key:
+        raise ModelError(f"--model {name} needs a key: set {variables.split()[0]}, or use --base-url for a local server, "
+                         "or --model scripted")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise ModelError(f"the key in {variables} holds a space or a character that can't be sent; set it again")
+    return key
 
 
-def error_text(response: requests.Response) -> str:
-    """The server's own words, whatever the body's shape: {"error": {...}}, [{...}], {"error": "..."}, {"detail": ...}, text."""
+def read_prices(path: str) -> dict:
     try:
-        body = response.json()
-    except ValueError:
-        return " ".join(response.text.split())[:300]
-    body = body[0] if isinstance(body, list) and body else body
-    error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
-    return str(error.get("message", error) if isinstance(error, dict) else error)[:300]
+        return json.loads(Path(path or Path(__file__).with_name("prices.json")).read_text(encoding="utf-8"))["models"]
+    except (OSError, ValueError, LookupError, TypeError) as e:
+        raise ModelError(f"--prices {path}: can't be read ({type(e).__name__}); models/prices.json shows its form") from None
 
 
 class Api:
-    def __init__(self, name: str, base_url: str = ""):
-        _, url, variable = ("", base_url, "OPENAI_API_KEY") if base_url else provider(name)
-        key = os.environ.get(variable, "")
-        if not base_url and not key:
-            raise ModelError(f"--model {name} needs a key: set {variable}, or use --base-url for a local server, or --model scripted")
-        self.name, self.url, self.session = name, url.rstrip("/") + "/chat/completions", requests.Session()
+    output, longest, keyless = OUTPUT, 4 * OUTPUT, False
+
+    def __init__(self, name: str, base_url: str = "", actions: str = "auto", prices: str = "",
+                 log: Callable[[str], None] = lambda line: None,
+                 sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic):
+        url, self.variables = provider(name, base_url)
+        self.key = "" if self.keyless else read_key(name, self.variables, needed=not base_url)
+        self.name, self.url, self.tag = name, url + "/chat/completions", f"{urlsplit(url).netloc} {name}"
+        self.actions, self.log, self.sleep, self.clock = actions, (lambda line: log(self.redact(line))), sleep, clock
+        self.price, self.session = priced(read_prices(prices), name), requests.Session()
         self.session.trust_env = False       # no .netrc: a stored password must not replace the key
-        if key:
-            self.session.headers["Authorization"] = f"Bearer {key}"
+        if self.key:
+            self.session.headers["Authorization"] = f"Bearer {self.key}"
+        # What is learnt about this server:
+        host = urlsplit(url).hostname or ""
+        self.google, self.pictures, self.json, self.answered = "google" in host, True, actions == "json", False
+        openai = host == "api.openai.com"
+        self.fields = {"stream": False, "max_completion_tokens" if openai else "max_tokens": self.output, "tool_choice": "auto"}
+        if openai and name.startswith(("gpt-5.4", "gpt-5.5", "gpt-5.6")):
+            self.fields["reasoning_effort"] = "none"     # with any other value these refuse tools on this endpoint
+        self.tried, self.mute, self.switches = set(), 0, 0
+        self.first, self.room = "", 0        # the first turn that still fits (a hash), characters that fit (0: all)
+        self.density = 0.4                   # tokens a character, at most
+
+    def redact(self, text: str) -> str:
+        return text.replace(self.key, "[key]") if self.key else text
 
     def __call__(self, messages: list[Message], tools: list[dict]) -> Reply:
-        body = {"model": self.name, "messages": messages, "stream": False} | ({"tools": tools, "tool_choice": "auto"} if tools else {})
-        for attempt in range(TRIES):
-            last = attempt == TRIES - 1
+        faults, end, spent, sent = [], self.clock() + DEADLINE, Usage(), self.fit(messages)
+        while True:
             try:
-                response = self.session.post(self.url, json=body, timeout=TIMEOUT)
-            except requests.RequestException as e:
-                if last:
-                    raise ModelError(f"{self.url} does not answer ({type(e).__name__}); check --base-url and the network") from None
-            else:
-                if response.status_code == 200:
-                    return self.read(response)
-                if last or response.status_code not in (408, 429, 500, 502, 503, 529):
-                    raise ModelError(f"{self.url} answered {response.status_code}: {error_text(response)}")
-            time.sleep(2 ** attempt)
-        raise AssertionError("unreachable")
+                body = self.body(sent, tools)
+                row, headers = self.send(body, end)
+                spent += (usage := tokens(row, headers, self.price))
+                self.watch(usage, body)
+                reply = read_message(row, messages, tools, self.tag, usage.output >= self.output)
+                return self.learn(reply, spent, tools)
+            except Fault as f:
+                faults.append(f)
+                same = [x for x in faults if x.kind == f.kind]
+                if f.status == 500 and f.kind == "retry" and sum(x.text == f.text for x in same) >= 3:
+                    f.kind, same = "history", [x for x in faults if x.kind == "history"] + [f]   # asking again won't help
+                self.log(f"{f.kind} ({f.status or 'no status'}): {f.text}" + (f"\n{f.body}" if f.body else ""))
+                smaller = self.adapt(f, sent, len(same))
+                if smaller is None and f.kind in ("blocked", "empty") and len(same) > LIMIT["empty"] - (f.kind == "blocked"):
+                    return Reply("", usage=spent, note=f"The server gave no answer ({f.text}).")
+                if smaller is None:
+                    self.pause(f, len(same), len(faults), end)
+                sent = smaller or sent
 
-    def read(self, response: requests.Response) -> Reply:
+    # -- what is sent
+
+    def body(self, messages: list[Message], tools: list[dict]) -> dict:
+        """The request: messages for this endpoint, tools in every request, or (--actions json) told in the text."""
+        kept = addressed(messages, self.tag, self.google)
+        kept = kept if self.pictures else without(kept, "image_url")
+        fields = {k: v for k, v in self.fields.items() if tools and not self.json or k != "tool_choice"}
+        if not self.json:
+            return {"model": self.name, "messages": kept} | fields | ({"tools": tools} if tools else {})
+        body = {"model": self.name, "messages": flat(kept, tools)} | fields
+        return body | ({"response_format": call_schema(tools)} if tools and "response_format" not in self.tried else {})
+
+    def send(self, body: dict, end: float) -> tuple[dict, dict]:
+        """POST it -> (the reply's JSON, headers). Raises Fault for anything that is no JSON object of status 200."""
+        raw = bytearray()
         try:
-            row = response.json()
-            message = row["choices"][0]["message"]
-        except (ValueError, LookupError, TypeError):
-            raise ModelError(f"{self.url} answered 200 without a reply: {error_text(response)}") from None
-        text = message.get("content") or ""
-        text = text if isinstance(text, str) else "".join(p.get("text", "") for p in text if isinstance(p, dict))
-        calls = [Call(str(c.get("id") or f"call{i}"), str(c["function"].get("name")), read_args(c["function"].get("arguments")))
-                 for i, c in enumerate(message.get("tool_calls") or []) if isinstance(c.get("function"), dict)]
-        usage = row.get("usage") or {}
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return Reply(text, calls, Usage(usage.get("prompt_tokens") or 0, cached, usage.get("completion_tokens") or 0, usage.get("cost")))
+            timeout = (CONNECT, max(1.0, min(READ, end - self.clock())))
+            with self.session.post(self.url, json=body, timeout=timeout, stream=True, allow_redirects=False) as response:
+                # subtle: a server that keeps the line warm with blanks resets the read timeout, so the clock is looked at too.
+                for piece in response.iter_content(1):
+                    raw += piece
+                    if self.clock() > end:
+                        raise Fault("timeout", f"no whole answer within {DEADLINE} s")
+        except requests.Timeout as e:
+            raise Fault("timeout", f"{type(e).__name__}") from None
+        except (ValueError, requests.exceptions.SSLError) as e:          # a bad URL, a certificate
+            raise Fault("stop", f"{type(e).__name__}; check --base-url") from None
+        except requests.RequestException as e:
+            self.session.close()             # some servers leave a dead connection behind after an error
+            raise Fault("connection", type(e).__name__) from None
+        clean = bytes(raw).replace(self.key.encode(), b"[key]") if self.key else bytes(raw)
+        if response.status_code != 200:
+            raise fault(response.status_code, response.headers, clean)
+        try:
+            row = loads(clean.partition(b"\ndata: [DONE]")[0].decode("utf-8", "replace"))
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise Fault("retry", "status 200 without JSON", 200, body=clean[:2048].decode("utf-8", "replace"))
+        if row.get("error"):
+            raise fault(200, response.headers, clean)
+        self.answered = True
+        return row, response.headers
+
+    # -- what to do about a fault
+
+    def adapt(self, f: Fault, sent: list[Message], n: int) -> list[Message] | None:
+        """What to send after a refusal whose cause can be removed; None: it can't be, or it was already."""
+        mine, plain = addressed(sent, self.tag, self.google), addressed(sent, "", self.google)
+        if f.kind == "overflow":
+            return self.shrink(sent, f) if n <= 4 else None
+        if f.kind == "blocked":              # the same prompt would be blocked again
+            return without(sent, "text") if n == 1 else None
+        if f.kind == "signature":            # once as it is, then without
+            return sent if n == 1 else plain if plain != mine else None
+        if f.kind == "history":
+            return next((m for m in (plain, without(plain, "image_url")) if m != mine), None) if n <= 2 else None
+        if f.kind == "image" and self.pictures and pictures(sent):
+            self.pictures = False
+            return sent
+        return sent if f.kind in ("field", "tools", "cap") and self.change(f) else None
+
+    def change(self, f: Fault) -> bool:
+        """One refused field: renamed, replaced or dropped, each at most once for this server."""
+        name, fields = f.field, self.fields
+        if f.kind == "cap":
+            self.output = self.output // 2
+            fields.update({k: self.output for k in fields if k.startswith("max_")})
+            return self.output >= 64
+        if f.kind == "tools":
+            allowed, self.json = self.actions == "auto" and not self.json and "tools" not in self.tried, self.actions == "auto"
+            self.tried.add("tools")
+            return allowed
+        sent = name in fields or name == "reasoning_effort" or name == "response_format" and self.json
+        if not sent or (name, fields.get(name)) in self.tried:
+            return False
+        self.tried |= {name, (name, fields.get(name))}
+        old = fields.pop(name, None)
+        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}.get(name)
+        if other and other not in self.tried:
+            fields[other] = old
+        if name == "reasoning_effort" and old is None:
+            fields[name] = "none"
+        return True
+
+    def pause(self, f: Fault, n: int, tries: int, end: float) -> None:
+        """Wait before the next try. Raises ModelError when there is no next one."""
+        limit = LIMIT.get(f.kind, TRIES - 1) if self.answered or f.kind != "connection" else 2
+        wait = max(f.wait, random.uniform(0, min(CAP, 2.0 ** (n - 1)))) + random.uniform(0, 1)      # full jitter
+        wait = 0.0 if f.kind == "connection" and n == 1 else wait        # a dead kept-alive connection: at once on a fresh one
+        late = self.clock() + wait > end
+        if f.kind in ("retry", "connection", *LIMIT) and n <= limit and not late:
+            self.log(f"try {tries} failed; the next one in {wait:.1f} s")
+            return self.sleep(wait) if wait else None
+        what = f"answered {f.status}: {f.text}" if f.status else f"does not answer ({f.text}); check --base-url and the network"
+        tried = f" (after {tries} tries)" if tries > 1 else ""
+        asks = f"; it asks to wait {f.wait:.0f} s, more than a call may take" if late and f.wait else ""
+        hint = f"; check the key in {self.variables.replace(' ', ' or ')}" if f.status in (401, 403) else ""
+        raise ModelError(self.redact(f"{self.url} {what}{tried}{asks}{hint}"))
+
+    # -- a context that is too long
+
+    def fit(self, messages: list[Message]) -> list[Message]:
+        """Leave out the turns that did not fit before: cut at the same turn, so that the prefix stays the same."""
+        at = next((i for i, m in enumerate(messages) if self.first and digest(messages[i:i + 2]) == self.first), 0)
+        messages = messages[:1] + messages[at:] if at else messages
+        while self.room and len(json.dumps(without(messages, "image_url"))) > self.room and (less := shorter(messages)):
+            messages, self.first = less, digest(less[1:3]) if len(less) > 2 else self.first
+        return messages
+
+    def shrink(self, messages: list[Message], f: Fault) -> list[Message] | None:
+        """Half of the oldest turns go; when there is one left, the picture. None: nothing is left to go."""
+        size = len(json.dumps(without(messages, "image_url")))
+        if f.window and self.output > f.window // 4:     # the room kept for the reply is part of what is too long
+            self.output = max(64, f.window // 4)
+            self.fields.update({k: self.output for k in self.fields if k.startswith("max_")})
+            return messages
+        less = shorter(messages)
+        if less is None:
+            return without(messages, "image_url") if pictures(messages) else None
+        self.room, self.first = size * 9 // 10, digest(less[1:3]) if len(less) > 2 else self.first
+        self.log(f"the context is too long: {len(messages)} messages became {len(less)}")
+        return less
+
+    # -- what a reply teaches, and what it costs
+
+    def learn(self, reply: Reply, spent: Usage, tools: list[dict]) -> Reply:
+        """Count replies without a call: the other channel may work better. A reply that was cut off gets more room next time."""
+        self.mute = 0 if reply.calls or not tools else self.mute + 1
+        if self.mute >= MUTE and self.actions == "auto" and self.switches < 2:
+            self.json, self.mute, self.switches = not self.json, 0, self.switches + 1
+            self.log(f"{MUTE} replies without a call: from now on calls go through {'response_format' if self.json else 'tools'}")
+        if reply.note.startswith("It was cut off") and self.output < self.longest:
+            self.output *= 2
+            self.fields.update({k: self.output for k in self.fields if k.startswith("max_")})
+        if reply.note:
+            self.log(f"reply with {len(reply.calls)} calls: {reply.note}")
+        return replace(reply, usage=spent)
+
+    def watch(self, usage: Usage, body: dict) -> None:
+        """Tokens a character, for the estimate; a prompt of which the server read too little was cut in silence."""
+        size = len(json.dumps([without(body["messages"], "image_url"), body.get("tools")]))
+        if usage.input:
+            self.density = min(1.0, 1.2 * usage.input / size)
+        if 0 < usage.input < size / 12 and "short" not in self.tried:
+            self.tried.add("short")
+            self.log(f"warning: {usage.input} tokens read of {size} characters: is the prompt cut? (Ollama: num_ctx)")
+
+    def estimate(self, messages: list[Message], tools: list[dict]) -> float | None:
+        """Dollars that the next call may cost at most: all of the prompt uncached, and the longest reply. None: unknown."""
+        if self.price is None:
+            return None
+        size = len(json.dumps([without(messages, "image_url"), tools]))
+        prompt = size * self.density + 2000 * pictures(messages)
+        return (prompt * max(self.price["input"], self.price["written"]) + self.output * self.price["output"]) / 1e6

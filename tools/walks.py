@@ -41,7 +41,7 @@ class Move:
 
 
 def spot(place: str) -> tuple[str, Cell]:
-    name, x, y = re.fullmatch(rf"(.*) \((-?\w+), (-?\w+)\)", place).groups()
+    name, x, y = re.fullmatch(r"(.*) \((-?\w+), (-?\w+)\)", place).groups()
     return name, (int(x), int(y)) if (x + y).replace("-", "").isdigit() else (0, 0)
 
 

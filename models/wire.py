@@ -1,0 +1,354 @@
+"""What goes over the wire and comes back, as pure functions: error bodies -> Fault, reply bodies -> Reply, messages -> messages.
+
+Servers agree on the happy path only. Everything here takes any JSON at all and ends in a value or a Fault.
+"""
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from models import NUDGE, Call, Message, Reply, Usage, digest
+
+FIELDS = ("max_completion_tokens", "max_tokens", "temperature", "top_p", "reasoning_effort", "parallel_tool_calls", "seed",
+          "store", "stream", "response_format", "tool_choice")
+RETRY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529)
+BILLING = re.compile(r"insufficient_quota|credit.balance|spend_limit|usage_limit_exceeded|billing|"
+                     r"insufficient (?:credits|funds|balance)", re.I)
+OVERFLOW = re.compile(r"context.length|context.size|context.window|prompt is too long|input token count|"
+                      r"tokens to keep from the initial prompt|reduce the length of the messages|maximum prompt length|"
+                      r"exceeded model token limit|prompt token count|request_too_large", re.I)
+HISTORY = re.compile(r"tool.call.{0,20}arguments|function\.arguments|validation error|did not have response messages|"
+                     r"function response parts|without tool_result", re.I)
+IMAGE = re.compile(r"image input is not supported|not a multimodal|invalid base64|failed to load image|does not support image|"
+                   r"image.{0,40}exceed|image_url|too many images|no endpoints found that support image", re.I)
+NO_TOOLS = re.compile(r"tool choice requires|requires --tool-call-parser|not support tool|support tool use|"
+                      r"tools? (?:is|are) not supported", re.I)
+CAPPED = re.compile(r"max\w*_tokens\W.{0,30}(?:too (?:large|high)|> ?\d|at most|maximum allowed|must be less)", re.I)
+BLOCKED = ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "image_safety", "refusal")
+KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name")      # what every server takes
+SENTINEL = {"google": {"thought_signature": "skip_thought_signature_validator"}}     # for calls that Gemini did not make
+CALLS, DEPTH = 32, 60                # calls kept of one reply; how deep JSON may be nested
+
+
+@dataclass(eq=False)
+class Fault(Exception):
+    """An answer that is no reply: what kind of trouble it is, and the server's own words."""
+
+    kind: str                        # retry, connection, timeout, empty, quota: wait; stop; others: a cause to remove (api.adapt)
+    text: str
+    status: int = 0                  # 0: there was no answer
+    wait: float = 0.0                # seconds that the server asks for
+    field: str = ""                  # the request's field that it refuses
+    window: int = 0                  # its context, tokens, if it says so
+    body: str = ""                   # the start of a body that could not be read
+
+
+def scrub(value: Any, depth: int = 0) -> Any:
+    """Without what can't be written as UTF-8 JSON again: lone surrogates, infinity, bottomless nesting."""
+    if depth > DEPTH or isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("not JSON that can be sent back")
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {scrub(k): scrub(v, depth + 1) for k, v in value.items()}
+    return [scrub(v, depth + 1) for v in value] if isinstance(value, list) else value
+
+
+def loads(text: str) -> Any:
+    """json.loads whose only exception is ValueError."""
+    try:
+        return scrub(json.loads(text))
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+# -- errors
+
+def error_words(raw: bytes) -> tuple[dict, str]:
+    """(the error's fields, its text) of {"error": {...}}, [{"error": ...}], {"error": "..."}, {"detail": ...}, HTML, text."""
+    text = raw[:20_000].decode("utf-8", "replace")
+    try:
+        body = loads(text)
+    except ValueError:
+        return {}, " ".join(re.sub(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>", " ", text).split())[:300]
+    body = body[0] if isinstance(body, list) and body else body
+    error = body.get("error") or body.get("detail") or body if isinstance(body, dict) else body
+    error = error if isinstance(error, dict) else {"message": error}
+    said = error.get("message") or error
+    text = said if isinstance(said, str) else json.dumps(said)
+    more = error.get("metadata")             # OpenRouter: the provider's own words
+    more = more.get("raw") if isinstance(more, dict) else None
+    return error, (text[:300] + (f" ({str(more)[:200]})" if more else ""))
+
+
+def server_wait(headers: Mapping, error: dict, text: str) -> float:
+    """Seconds that the server asks for: a header in (milli)seconds or as a date, Google's RetryInfo, the text. 0: not said."""
+    details = error.get("details") if isinstance(error.get("details"), list) else []
+    delays = [str(d["retryDelay"]).rstrip("s") for d in details if isinstance(d, dict) and "retryDelay" in d]
+    said = re.search(r"try (?:again )?in ([\d.]+) ?(ms|s)\b", text)
+    found = [(headers.get("retry-after-ms"), 1000), (headers.get("retry-after"), 1), (delays[0] if delays else None, 1),
+             (said and said[1], 1000 if said and said[2] == "ms" else 1)]
+    for value, unit in found:
+        try:
+            seconds = float(value) / unit if value else 0
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(value).timestamp() - time.time()
+            except (ValueError, TypeError, OverflowError):
+                continue
+        if 0 < seconds < math.inf:
+            return seconds
+    return 0.0
+
+
+def fault(status: int, headers: Mapping, raw: bytes) -> Fault:
+    """What an error answer asks for. A 200 with an error inside is judged by the code in it."""
+    error, text = error_words(raw)
+    code = str(error.get("code", ""))
+    if status == 200:
+        status = int(code) if code.isdigit() and 400 <= int(code) < 600 else 500
+    said = f"{code} {error.get('type')} {error.get('status')} {text}"
+    window = re.search(r"(?:context (?:length|size)|maximum)\D{0,30}?(\d{3,8})|\((\d+) tokens\)", text)
+    window = next((int(g) for g in (error.get("n_ctx"), *(window.groups() if window else ())) if g and str(g).isdigit()), 0)
+    param = [f for f in FIELDS if error.get("param") == f]
+    named = param or sorted((f for f in FIELDS if re.search(rf"\b{f}\b", text)), key=text.index)
+    day = status == 429 and re.search(r"PerDay|per day", json.dumps(error))
+    should = headers.get("x-should-retry", "")
+    client = 400 <= status < 500 and status not in (401, 402, 403, 429)
+    kind = "stop" if status == 402 or BILLING.search(said) else \
+        "cap" if client and CAPPED.search(text) else \
+        "overflow" if client and "string_above_max_length" not in said and (
+            status == 413 or OVERFLOW.search(said) or status == 400 and not raw.strip()) else \
+        "signature" if re.search(r"thought.?signature", text, re.I) else \
+        "field" if status in (400, 422) and param else \
+        "history" if HISTORY.search(text) else \
+        "image" if IMAGE.search(text) else \
+        "tools" if NO_TOOLS.search(text) else \
+        "field" if status in (400, 422) and named else \
+        "quota" if day else \
+        "stop" if should == "false" or status not in RETRY and should != "true" else "retry"
+    return Fault(kind, text, status, server_wait(headers, error, text), named[0] if named else "", window,
+                 "" if error else raw[:2048].decode("utf-8", "replace"))
+
+
+# -- replies
+
+def read_args(raw: Any) -> dict | str:
+    """Arguments as servers send them: a JSON string, a dict, "" for none, a string in a string. All else stays text."""
+    value = raw
+    for _ in range(2):
+        if isinstance(value, str):
+            try:
+                value = loads(value.strip() or "{}")
+            except ValueError:
+                break
+    return value if isinstance(value, dict) else raw if isinstance(raw, str) else json.dumps(raw)
+
+
+def unpacked(args: dict | str, rules: dict) -> dict | str:
+    """An array or object that came as its JSON text is taken for what its schema says it is."""
+    for name, rule in (rules.get("properties") or {}).items() if isinstance(args, dict) else ():
+        if isinstance(args.get(name), str) and rule.get("type") in ("array", "object"):
+            try:
+                value = loads(args[name])
+            except ValueError:
+                continue
+            if isinstance(value, {"array": list, "object": dict}[rule["type"]]):
+                args = args | {name: value}
+    return args
+
+
+def leaked(text: str, schemas: dict[str, dict]) -> list[tuple[str, dict]]:
+    """Calls that were left in the text: only when the whole text is calls, and each names a tool and fits its schema."""
+    rest, calls = re.sub(r"</?tool_call>|^```(?:json)?|```$", " ", text.strip()).strip(), []
+    if tagged := re.fullmatch(r"<function=([\w-]+)>(.*?)(?:</function>)?", rest, re.S):
+        given = dict(re.findall(r"<parameter=(\w+)>\s*(.*?)\s*</parameter>", tagged[2], re.S))
+        rest = json.dumps({"name": tagged[1], "arguments": given})
+    try:
+        while rest:
+            row, end = json.JSONDecoder().raw_decode(rest)
+            row = row.get("call", row)
+            name, args = row.get("tool", row.get("name")), read_args(scrub(row.get("arguments", row.get("parameters"))))
+            args = unpacked(args, schemas[name])
+            if not isinstance(args, dict) or not Draft202012Validator(schemas[name]).is_valid(args):
+                return []
+            calls.append((name, args))
+            rest = rest[end:].lstrip()
+    except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
+        return []
+    return calls[:CALLS]
+
+
+def content_text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(p["text"] for p in content if isinstance(p, dict) and isinstance(p.get("text"), str))
+    return content if isinstance(content, str) else ""
+
+
+def read_calls(message: dict, schemas: dict[str, dict], used: set[str], seed: int) -> tuple[list[Call], list[dict]]:
+    """(calls to carry out, calls as they go back). Ids are unique in the history; arguments that are no object go back as {}."""
+    calls, stored = [], []
+    listed = message.get("tool_calls") if isinstance(message.get("tool_calls"), list) else []
+    if not listed and isinstance(message.get("function_call"), dict):
+        listed = [{"function": message["function_call"]}]
+    for row in [r for r in listed if isinstance(r, dict) and isinstance(r.get("function"), dict)][:CALLS]:
+        given, id = row["function"], row.get("id")
+        name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(given.get("name") or "unnamed"))[:64]
+        args = unpacked(read_args(given.get("arguments") if given.get("arguments") is not None else ""), schemas.get(name, {}))
+        if not isinstance(id, str) or not re.fullmatch(r"[\w:.-]{1,40}", id) or id in used:
+            id = next(i for i in (digest(seed, len(calls), n)[:9] for n in range(99)) if i not in used)
+        used.add(id)
+        calls.append(Call(id, name, args))
+        stored.append(row | {"id": id, "type": "function", "function": {
+            "name": name, "arguments": json.dumps(args) if isinstance(args, dict) else "{}"}})
+    return calls, stored
+
+
+def read_message(row: dict, messages: list[Message], tools: list[dict], tag: str, full: bool = False) -> Reply:
+    """A reply's JSON -> Reply, with no usage yet. full: it has all the tokens it was allowed. Raises Fault: nothing to read."""
+    try:
+        choice = row["choices"][0]
+        message = choice["message"]
+        finish = str(choice.get("finish_reason") or "").lower()
+    except (LookupError, TypeError, AttributeError):
+        raise Fault("empty", "status 200 without a reply", 200, body=json.dumps(row)[:2048]) from None
+    if choice.get("error"):
+        raise fault(200, {}, json.dumps(choice["error"] if isinstance(choice["error"], dict) else choice).encode())
+    message = message if isinstance(message, dict) else {}
+    schemas = {t["function"]["name"]: t["function"]["parameters"] for t in tools}
+    used = {c["id"] for m in messages for c in m.get("tool_calls", [])}
+    said = content_text(message.get("content"))
+    text = re.sub(r"(?s)<think>.*?(?:</think>|\Z)", "", said).strip()
+    calls, stored = read_calls(message, schemas, used, len(messages))
+    if not calls and (found := leaked(text, schemas)):
+        row = {"tool_calls": [{"function": {"name": n, "arguments": a}} for n, a in found]}
+        (calls, stored), said, text = read_calls(row, schemas, used, len(messages)), "", ""
+    if not calls and not text and (finish in BLOCKED or message.get("refusal")):
+        raise Fault("blocked", f"blocked: {finish or 'refusal'}", 200)
+    whole = calls and all(isinstance(c.args, dict) for c in calls)
+    note = "It was cut off: keep it short." if (finish == "length" or full) and not whole else \
+        "Your call could not be read." if not calls and ("malformed" in finish or not text) else ""
+    extra = {k: v for k, v in message.items() if k not in (*KNOWN, "function_call") and v not in (None, [], "")}
+    kept = {"role": "assistant", "content": said} | ({"tool_calls": stored} if calls else {}) | extra
+    return Reply(text, calls, note=note, message=kept, endpoint=tag)
+
+
+# -- messages for one server
+
+def addressed(messages: list[Message], tag: str, google: bool = False) -> list[Message]:
+    """Messages for the endpoint `tag`: its own go back as they came; of another's, what every server knows, with ids all take."""
+    out, ids = [], {}
+    for m in messages:
+        if m.get("endpoint", "") == tag != "":
+            out.append({k: v for k, v in m.items() if k != "endpoint"})
+            continue
+        known = {k: v for k, v in m.items() if k in KNOWN}
+        if "tool_call_id" in m:
+            known["tool_call_id"] = ids.get(m["tool_call_id"], m["tool_call_id"])
+        if calls := m.get("tool_calls"):
+            ids |= {c["id"]: c["id"] if re.fullmatch(r"[a-zA-Z0-9]{9}", c["id"]) else digest(c["id"])[:9] for c in calls}
+            known["tool_calls"] = [{"id": ids[c["id"]], "type": "function", "function": c["function"]} for c in calls]
+            if google:
+                known["tool_calls"][0]["extra_content"] = SENTINEL
+        out.append(known)
+    return out
+
+
+def without(messages: list[Message], kind: str) -> list[Message]:
+    """Without pictures ("image_url"), or without the newest text ("text"): a prompt that was blocked must change."""
+    if kind == "text":
+        last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=0)
+        kept, note = messages[last]["content"], "(The text of this message is left out.)"
+        kept = [{"type": "text", "text": note}, *(p for p in kept if p["type"] != "text")] if isinstance(kept, list) else note
+        return messages[:last] + [messages[last] | {"content": kept}] + messages[last + 1:]
+    return [m | {"content": content_text(m["content"])} if isinstance(m["content"], list) else m for m in messages]
+
+
+def pictures(messages: list[Message]) -> int:
+    return sum(p["type"] == "image_url" for m in messages if isinstance(m["content"], list) for p in m["content"])
+
+
+def shorter(messages: list[Message]) -> list[Message] | None:
+    """The older half of the turns left out, whole; of a single turn, the middle of its longest text. None: nothing left."""
+    users = [i for i, m in enumerate(messages) if m["role"] == "user"]
+    starts = [i for i in users if i and not content_text(messages[i]["content"]).startswith(NUDGE)]
+    if len(starts) > 1:
+        return messages[:1] + messages[starts[len(starts) // 2]:]
+    last = max(users, key=lambda i: len(content_text(messages[i]["content"])))
+    text = content_text(messages[last]["content"])
+    if len(text) < 2000 or not isinstance(messages[last]["content"], str):
+        return None
+    cut = f"{text[:len(text) // 4]}\n[... left out: it was too long ...]\n{text[-len(text) // 4:]}"
+    return messages[:last] + [messages[last] | {"content": cut}] + messages[last + 1:]
+
+
+def call_schema(tools: list[dict]) -> dict:
+    """response_format: one call of one tool. For servers that enforce a schema better than they make calls."""
+    one = lambda f: {"type": "object", "required": ["tool", "arguments"], "additionalProperties": False,
+                     "properties": {"tool": {"type": "string", "enum": [f["name"]]}, "arguments": f["parameters"]}}
+    schema = {"type": "object", "required": ["call"], "additionalProperties": False,
+              "properties": {"call": {"anyOf": [one(t["function"]) for t in tools]}}}
+    return {"type": "json_schema", "json_schema": {"name": "call", "schema": schema}}
+
+
+def flat(messages: list[Message], tools: list[dict]) -> list[Message]:
+    """The conversation without tool messages: tools in the first message, calls as JSON text, results as the user's words."""
+    out: list[Message] = []
+    for i, m in enumerate(messages):
+        role, content = m["role"], m["content"]
+        if i == 0 and tools:
+            how = 'Answer with one JSON object and nothing else: {"call": {"tool": name, "arguments": {...}}}. The tools:'
+            content = "\n".join([content, "", how, *(json.dumps(t["function"]) for t in tools)])
+        if m.get("tool_calls"):
+            calls = [c["function"] for c in m["tool_calls"]]
+            content = "\n".join(json.dumps({"call": {"tool": f["name"], "arguments": json.loads(f["arguments"])}}) for f in calls)
+        if role == "tool":
+            role, content = "user", f"Result of {m['name']}: {content}"
+        if out and role == "user" == out[-1]["role"]:        # some chat templates want the two roles in turn
+            both = out.pop()["content"], content
+            parts = [[{"type": "text", "text": c}] if isinstance(c, str) else c for c in both]
+            content = "\n\n".join(both) if all(isinstance(c, str) for c in both) else parts[0] + parts[1]
+        out.append({"role": role, "content": content})
+    return out
+
+
+# -- tokens and dollars
+
+def priced(prices: dict, name: str) -> dict | None:
+    """The model's row of the price file, its name with or without a date; None: unknown. Dollars for a million tokens."""
+    row = prices.get(name) or prices.get(re.sub(r"[-@](\d{8}|\d{4}-\d\d-\d\d|latest|preview)$", "", name))
+    return row and {"cached": row["input"], "written": row["input"]} | row
+
+
+def tokens(row: dict, headers: Mapping, price: dict | None) -> Usage:
+    """What a reply says that it used. Absent fields count 0; the server's own cost comes before the price file."""
+    part = lambda d, k: d[k] if isinstance(d, dict) and isinstance(d.get(k), dict) else {}
+    good = lambda n: isinstance(n, (int, float)) and not isinstance(n, bool) and 0 <= n < 1e12
+    number = lambda d, *names: next((d[n] for n in names if good(d.get(n))), 0)
+    usage = part(row, "usage")
+    given, made = part(usage, "prompt_tokens_details"), part(usage, "completion_tokens_details")
+    cached = number(given, "cached_tokens") or number(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens") \
+        or number(part(row, "timings"), "cache_n")
+    written = number(given, "cache_write_tokens") or number(usage, "cache_creation_input_tokens")
+    input = number(usage, "prompt_tokens") or number(usage, "input_tokens") + (cached + written if "input_tokens" in usage else 0)
+    output = number(usage, "completion_tokens", "output_tokens")
+    output = max(output, number(usage, "total_tokens") - input)          # some leave the reasoning out of the first
+    reasoning = number(made, "reasoning_tokens")
+    cached, written = min(cached, input), min(written, max(0, input - cached))
+    own = number(part(usage, "cost_details"), "upstream_inference_cost") if usage.get("is_byok") else 0    # OpenRouter, own keys
+    cost = [number(usage, "cost") + own] if good(usage.get("cost")) else []
+    try:
+        cost += [float(headers["x-litellm-response-cost"])] if "x-litellm-response-cost" in headers else []
+    except ValueError:
+        pass
+    listed = price and ((input - cached - written) * price["input"] + cached * price["cached"] + written * price["written"]
+                        + output * price["output"]) / 1e6
+    paper = price and ((input - 0.75 * cached) * price["input"] + output * price["output"]) / 1e6
+    dollars = cost[0] if cost else listed
+    return Usage(int(input), int(cached), int(written), int(output), int(reasoning), dollars, paper, int(dollars is None))
