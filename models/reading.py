@@ -142,9 +142,9 @@ def read_context(messages: list[Message]) -> View:
     for m in messages:
         text = content(m)
         if m["role"] == "user" and "Game State:" in text:
-            head, _, observation = text.rpartition("Game State:")
-            read_overview(head, view)
-            read_observation("Game State:" + observation, view)
+            observation, _, overview = text.partition("\n\nYour harness\n")
+            read_overview(overview, view)
+            read_observation(observation, view)
             view.visits[view.at(view.pos)] += 1
             view.turns += 1
         elif m["role"] == "tool":

@@ -38,7 +38,7 @@ LONG = [("OpenAI", oai(400, "This model's maximum context length is 128000 token
 CASES = [
     ("429, Retry-After 2", [(429, {"error": {"message": "slow", "code": "rate_limit_exceeded"}}, {"Retry-After": "2"}), PRESS], 2, 1, lambda t: 2 <= t.slept[0] <= 3),
     ("429, retry-after-ms 1500", [(429, {"error": {"message": "slow"}}, {"retry-after-ms": "1500"}), PRESS], 2, 1, lambda t: 1.5 <= t.slept[0] <= 2.5),
-    ("429, Retry-After as a date", [(429, {"error": "slow"}, {"Retry-After": in_5_seconds()}), PRESS], 2, 1, lambda t: 3 <= t.slept[0] <= 8),
+    ("429, Retry-After as a date", [(429, {"error": "slow"}, {"Retry-After": in_5_seconds}), PRESS], 2, 1, lambda t: 3 <= t.slept[0] <= 8),
     ("429, Retry-After 3600", [(429, {"error": "slow"}, {"Retry-After": "3600"})], 1, "asks to wait 3600 s", lambda t: not t.slept),
     ("429, Gemini's array with RetryInfo", [gemini("Quota exceeded", INFO), PRESS], 2, 1, lambda t: 36.4 < t.slept[0] < 37.5),
     ("429, Gemini, delay in the text only", [gemini("Please retry in 7.5s."), PRESS], 2, 1, lambda t: 7.5 <= t.slept[0] <= 8.5),

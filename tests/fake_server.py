@@ -91,7 +91,7 @@ def serving(answers: list | Callable[[dict], object]) -> Iterator[Server]:
             data = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass") if isinstance(data, str) else json.dumps(data).encode()
             self.send_response(status)
             for name, value in ({"Content-Length": str(len(data))} | headers).items():
-                self.send_header(name, value)
+                self.send_header(name, value() if callable(value) else value)       # a date is made when it is sent
             self.end_headers()
             self.wfile.write(data)
             with suppress(OSError):          # the client hangs up
