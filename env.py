@@ -97,9 +97,12 @@ def open_env(game: str, rom: str = "", seed: int = 0, frames: int = 0, state: st
             raise BadInput(f"--state {state}: {game} has no emulator; leave the flag out")
         return made
     try:
-        return GameBoy(made, made.rom(rom), frames, state)
+        data = made.rom(rom)
     except OSError as e:
         raise BadInput(f"--rom {rom} can't be read: {e.strerror}") from None
+    if len(data) < 0x8000 or len(data) % 0x4000 or sum(-b - 1 for b in data[0x134:0x14D]) & 0xFF != data[0x14D]:
+        raise BadInput(f"--rom {rom} is no Game Boy cartridge: its length or its header's checksum is wrong; give a .gb file")
+    return GameBoy(made, data, frames, state)
 
 
 class GameBoy:
@@ -117,8 +120,6 @@ class GameBoy:
             warnings.simplefilter("ignore")
             from pyboy import PyBoy
         self.game, self.frames, self.presses, self.reached, self.now = game, frames, 0, {}, None
-        if len(rom) < 0x8000 or len(rom) % 0x4000 or sum(-b - 1 for b in rom[0x134:0x14D]) & 0xFF != rom[0x14D]:
-            raise BadInput("--rom: that is no Game Boy cartridge: its length or its header's checksum is wrong; give a .gb file")
         # subtle: from memory, never from a path: PyBoy would read and write a ROM.ram beside the user's file.
         self.boy = PyBoy(io.BytesIO(rom), window="null", sound_emulated=False, log_level="ERROR", no_input=True)
         self.mem = game.view(self.boy.memory)

@@ -488,7 +488,7 @@ def check_ram(g):
 BUTTONS = ["up", "down", "left", "right"] * 3 + ["a"] * 5 + ["b", "b", "start", "select"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_buttons(seed):
     """Whatever is pressed, the game settles and its RAM makes sense. Some runs begin far into the game."""
     g, rng = Game(seed), random.Random(seed)

@@ -42,7 +42,7 @@ def finished(tmp_path_factory):
 
 def test_a_run_ends_with_one_json_line(finished):
     folder, row = finished
-    assert set(row) == {"run", "game", "steps", "presses", "milestones", "refinements", "version", "dollars", "tokens", "stopped"}
+    assert {"run", "game", "steps", "presses", "milestones", "refinements", "version", "dollars", "tokens", "stopped"} <= set(row)
     assert row["stopped"] in ("finished", "steps") and row["milestones"] and row["refinements"] >= 1 and row["dollars"] == 0
     assert {p.name for p in folder.iterdir()} == {"settings.json", "replies.jsonl", *LOGS, "harness.json", "checkpoint", "frames"}
 
@@ -171,9 +171,11 @@ def test_limits_end_a_run_normally(tmp_path):
 
 
 def test_bootstrap_and_frozen(finished, tmp_path):
-    status, out, err = play("--run", tmp_path / "frozen", "--bootstrap", finished[0], "--frozen", "--json")
+    status, out, err = play("--run", tmp_path / "frozen", "--bootstrap", finished[0], "--frozen", "--json", "--steps", 12)
     row = json.loads(out)
-    assert status == 0 and row["refinements"] == 0 and row["presses"] < finished[1]["presses"], err
+    assert status == 0 and row["refinements"] == 0, err
+    first = h.read_rows(tmp_path / "frozen" / "trajectory.jsonl")[:3]
+    assert any(c["name"] == "run_skill" for r in first for c in r["reply"]["calls"])              # the inherited skill is used at once
     assert all(e.by == "import" for e in h.read_edits(tmp_path / "frozen" / "edits.jsonl"))
     status, out, _ = play("--run", tmp_path / "min", "--harness", "min", "--steps", 30, "--json")
     assert status == 0 and json.loads(out)["refinements"] == 0
@@ -192,7 +194,7 @@ def test_the_stall_guard_and_format_errors(tmp_path, monkeypatch, capsys):
                 return Reply("hm")
             return Reply("", [Call("c", "move", {"direction": "north"})])
 
-    monkeypatch.setattr(run, "open_model", lambda *_: Stuck())
+    monkeypatch.setattr(run, "open_model", lambda *_, **__: Stuck())
     assert run.main(["--game", "toy", "--run", str(tmp_path / "run"), "--json", "--stall", "8", "--schedule", "900,900,900,900", "--steps", "60"]) == 0
     row = json.loads(capsys.readouterr().out)
     causes = [r["cause"] for r in h.read_rows(tmp_path / "run" / "refinements.jsonl")]

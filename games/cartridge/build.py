@@ -92,80 +92,96 @@ def sprite_bytes():
     return kinds, data
 
 
-def assets():
+class Source:
     """The assembler source of all data, and the C header with the names of all numbers."""
-    asm, header, scripts = [".module assets", ".area _CODE"], [], {}
-    tab, texts, tilesets, maps, (people, sprites) = tables(), load_texts(), load_tilesets(), load_maps(), sprite_bytes()
 
-    def db(label, data):
-        asm.extend([f"_{label}::"] + [".db " + ",".join(map(str, data[i:i + 32])) for i in range(0, len(data), 32)])
+    def __init__(self):
+        self.asm, self.header, self.scripts = [".module assets", ".area _CODE"], [], {}
+        self.tab, self.texts, self.tilesets, self.maps = tables(), load_texts(), load_tilesets(), load_maps()
+        self.people, self.sprites = sprite_bytes()
+        self.ids = {k: self.number(prefix, [w[0] for w in self.tab[k]], first) for k, prefix, first in (
+            ("types", "TYPE_", 0), ("moves", "MOVE_", 1), ("items", "ITEM_", 0), ("species", "MON_", 1), ("events", "E_", 0))}
+        self.text_ids, self.map_ids = self.number("T_", self.texts), self.number("M_", [m["name"] for m in self.maps])
+        self.kinds = {**self.number("PIC_", self.people[:-2], 1), "BALL": 0x3D, "BOULDER": 0x3F}
+        self.blocks = {t: {} for t in self.tilesets}
+        for i in range(8):              # the maze writes block numbers: bit 0 open east, 1 open south, 2 stairs
+            self.block(17, ".>"[i >> 2] + "#."[i & 1] + "#."[i >> 1 & 1] + "#")
 
-    def number(prefix, words, first=0):
-        header.extend(f"#define {prefix}{w} {i + first}" for i, w in enumerate(words))
+    def db(self, label, data):
+        self.asm.extend([f"_{label}::"] + [".db " + ",".join(map(str, data[i:i + 32])) for i in range(0, len(data), 32)])
+
+    def number(self, prefix, words, first=0):
+        self.header.extend(f"#define {prefix}{w} {i + first}" for i, w in enumerate(words))
         return {w: i + first for i, w in enumerate(words)}
 
-    ids = {k: number(prefix, [w[0] for w in tab[k]], first) for k, prefix, first in (
-        ("types", "TYPE_", 0), ("moves", "MOVE_", 1), ("items", "ITEM_", 0), ("species", "MON_", 1),
-        ("events", "E_", 0))}
-    text_ids, map_ids = number("T_", texts), number("M_", [m["name"] for m in maps])
-    kinds = {**number("PIC_", people[:-2], 1), "BALL": 0x3D, "BOULDER": 0x3F}
-    types, moves, species = ids["types"], ids["moves"], ids["species"]
-    blocks = {t: {} for t in tilesets}
-
-    def block(tileset, chars):      # a block is 2x2 cells, 4x4 tiles; maps make those they need
-        a, b, c, d = (tilesets[tileset]["cells"][ch] for ch in chars)
+    def block(self, tileset, chars):    # a block is 2x2 cells, 4x4 tiles; maps make those they need
+        a, b, c, d = (self.tilesets[tileset]["cells"][ch] for ch in chars)
         tiles = a[:2] + b[:2] + a[2:] + b[2:] + c[:2] + d[:2] + c[2:] + d[2:]
-        return blocks[tileset].setdefault(tuple(tiles), len(blocks[tileset]))
+        return self.blocks[tileset].setdefault(tuple(tiles), len(self.blocks[tileset]))
 
-    def talk(word):                 # lower-case words name scripts in story.c, others texts
-        return scripts.setdefault(word, 0x80 + len(scripts)) if word.islower() else text_ids[word]
+    def talk(self, word):               # lower-case words name scripts in story.c, others texts
+        return self.scripts.setdefault(word, 0x80 + len(self.scripts)) if word.islower() else self.text_ids[word]
 
-    for i in range(8):              # the maze writes block numbers: bit 0 open east, 1 open south, 2 stairs
-        block(17, ".>"[i >> 2] + "#."[i & 1] + "#."[i >> 1 & 1] + "#")
-    for m in maps:
+    def map(self, m):
         rows, t = m["rows"], m["tileset"]
-        db("Map" + m["name"], [] if m["maze"] else [block(t, rows[y][x:x + 2] + rows[y + 1][x:x + 2])
-                                                    for y in range(0, len(rows), 2) for x in range(0, len(rows[0]), 2)])
-        head = [list(tilesets).index(t), len(rows) // 2, len(rows[0]) // 2, block(t, m["border"] * 4),
-                6 * int(m["dark"]), ids["events"].get(m["enter"], 255)]
-        head += [species.get(w, w) for w in (m["wilds"] + [[0] * 7])[0]] + [sum(SIDES[c[0]] for c in m["connects"])]
+        self.db("Map" + m["name"], [] if m["maze"] else [self.block(t, rows[y][x:x + 2] + rows[y + 1][x:x + 2])
+                                                         for y in range(0, len(rows), 2) for x in range(0, len(rows[0]), 2)])
+        head = [list(self.tilesets).index(t), len(rows) // 2, len(rows[0]) // 2, self.block(t, m["border"] * 4),
+                6 * int(m["dark"]), self.ids["events"].get(m["enter"], 255)]
+        head += [self.ids["species"].get(w, w) for w in (m["wilds"] + [[0] * 7])[0]] + [sum(SIDES[c[0]] for c in m["connects"])]
         for side, to, offset in sorted(m["connects"], key=lambda c: -SIDES[c[0]]):
-            far = maps[map_ids[to]]["rows"]
+            far = self.maps[self.map_ids[to]]["rows"]
             edge = {"north": len(far) - 1, "west": len(far[0]) - 1}.get(side, 0)
-            head += [map_ids[to]] + ([edge, offset & 255] if side in ("north", "south") else [offset & 255, edge])
-        head += [len(m["warps"])] + [v for y, x, to, n in m["warps"] for v in (y, x, n, map_ids[to])]
+            head += [self.map_ids[to]] + ([edge, offset & 255] if side in ("north", "south") else [offset & 255, edge])
+        head += [len(m["warps"])] + [v for y, x, to, n in m["warps"] for v in (y, x, n, self.map_ids[to])]
         for entries in (m["signs"], m["triggers"]):
-            head += [len(entries)] + [v for y, x, text in entries for v in (y, x, talk(text))]
+            head += [len(entries)] + [v for y, x, text in entries for v in (y, x, self.talk(text))]
         head += [len(m["npcs"])] + [v for y, x, kind, facing, text, moves_about, toggle in m["npcs"] for v in (
-            kinds[kind], y + 4, x + 4, FACINGS[facing], 0xFE if moves_about == "walks" else 0xFF, talk(text), toggle)]
-        db("Head" + m["name"], head)
-    records = ["_Tilesets::"]
-    for t, ts in tilesets.items():
-        rules = (ts["counters"] + [255] * 3)[:3] + (ts["grass"] + [255])[:1]
-        records += [f".db {t}", f".dw _Blocks{t},_Passable{t},_Tiles{t}", ".db " + ",".join(map(str, rules))]
-        db(f"Blocks{t}", [v for b in blocks[t] for v in b])
-        db(f"Passable{t}", ts["passable"] + [255])
-        db(f"Tiles{t}", [v for i, rows in sorted(ts["art"].items()) for v in [i, *picture_bytes(rows)]] + [255])
-    asm += records
-    for name, text in texts.items():
-        db("Text" + name, [*map(CHARMAP.get, text), 0x50])
-    asm += ["_MapTable::"] + [f".dw _Map{m},_Head{m}" for m in map_ids]
-    asm += ["_TextTable::"] + [f".dw _Text{t}" for t in texts]
-    for label, words in zip(("Species", "Move", "Item", "Type", "Map"), (species, moves, ids["items"], types, map_ids)):
-        db(label + "Names", [v for w in words for v in [*map(CHARMAP.get, w.replace("_", " ")), 0x50]])
-    db("Moves", [v for i, w in enumerate(tab["moves"], 1) for v in (i, w[1], w[2], types[w[3]], w[4], w[5])])
-    db("TypeChart", [v for w in tab["chart"] for v in (types[w[0]], types[w[1]], w[2])] + [255])
-    db("Species", [v for w in tab["species"] for v in [types[w[1]], *w[2:6], *(moves[x] for x in w[6:])]])
-    pictures = {head[0]: picture_bytes(body) for head, _, body in sections("monsters.txt")}
-    db("Pictures", [v for w in species for v in pictures[w]])
-    font = bytearray(8 * 160)       # one bit a pixel, tiles 60 to FF
-    for key, rows in map(str.split, (HERE / "data" / "font.txt").read_text().splitlines()):
-        code, data = int(key[1:], 16) if len(key) == 3 else CHARMAP[key], bytes.fromhex(rows)
-        font[code * 8 - 0x300:code * 8 - 0x2F8] = data if len(data) == 8 else bytes([0] + [b << 2 for b in data])
-    db("FontGfx", font)
-    db("SpriteGfx", sprites)
-    header += [f"#define SPRITE_BYTES {len(sprites)}"] + [f"#define DO_{s.upper()} {i}" for s, i in scripts.items()]
-    return "\n".join(asm) + "\n", "\n".join(header) + "\n"
+            self.kinds[kind], y + 4, x + 4, FACINGS[facing], 0xFE if moves_about == "walks" else 0xFF, self.talk(text), toggle)]
+        self.db("Head" + m["name"], head)
+
+    def tileset_records(self):
+        records = ["_Tilesets::"]
+        for t, ts in self.tilesets.items():
+            rules = (ts["counters"] + [255] * 3)[:3] + (ts["grass"] + [255])[:1]
+            records += [f".db {t}", f".dw _Blocks{t},_Passable{t},_Tiles{t}", ".db " + ",".join(map(str, rules))]
+            self.db(f"Blocks{t}", [v for b in self.blocks[t] for v in b])
+            self.db(f"Passable{t}", ts["passable"] + [255])
+            self.db(f"Tiles{t}", [v for i, rows in sorted(ts["art"].items()) for v in [i, *picture_bytes(rows)]] + [255])
+        self.asm += records
+
+    def names_and_tables(self):
+        tab, ids = self.tab, self.ids
+        types, moves, species = ids["types"], ids["moves"], ids["species"]
+        for name, text in self.texts.items():
+            self.db("Text" + name, [*map(CHARMAP.get, text), 0x50])
+        self.asm += ["_MapTable::"] + [f".dw _Map{m},_Head{m}" for m in self.map_ids]
+        self.asm += ["_TextTable::"] + [f".dw _Text{t}" for t in self.texts]
+        for label, words in zip(("Species", "Move", "Item", "Type", "Map"), (species, moves, ids["items"], types, self.map_ids)):
+            self.db(label + "Names", [v for w in words for v in [*map(CHARMAP.get, w.replace("_", " ")), 0x50]])
+        self.db("Moves", [v for i, w in enumerate(tab["moves"], 1) for v in (i, w[1], w[2], types[w[3]], w[4], w[5])])
+        self.db("TypeChart", [v for w in tab["chart"] for v in (types[w[0]], types[w[1]], w[2])] + [255])
+        self.db("Species", [v for w in tab["species"] for v in [types[w[1]], *w[2:6], *(moves[x] for x in w[6:])]])
+
+    def pictures(self):
+        pictures = {head[0]: picture_bytes(body) for head, _, body in sections("monsters.txt")}
+        self.db("Pictures", [v for w in self.ids["species"] for v in pictures[w]])
+        font = bytearray(8 * 160)       # one bit a pixel, tiles 60 to FF
+        for key, rows in map(str.split, (HERE / "data" / "font.txt").read_text().splitlines()):
+            code, data = int(key[1:], 16) if len(key) == 3 else CHARMAP[key], bytes.fromhex(rows)
+            font[code * 8 - 0x300:code * 8 - 0x2F8] = data if len(data) == 8 else bytes([0] + [b << 2 for b in data])
+        self.db("FontGfx", font)
+        self.db("SpriteGfx", self.sprites)
+
+    def files(self):
+        """(assets.s, gen.h)"""
+        for m in self.maps:
+            self.map(m)
+        self.tileset_records()
+        self.names_and_tables()
+        self.pictures()
+        self.header += [f"#define SPRITE_BYTES {len(self.sprites)}"] + [f"#define DO_{s.upper()} {i}" for s, i in self.scripts.items()]
+        return "\n".join(self.asm) + "\n", "\n".join(self.header) + "\n"
 
 
 def build(out_path):
@@ -177,7 +193,7 @@ def build(out_path):
     with tempfile.TemporaryDirectory() as tmp:
         for f in [*HERE.glob("*.[ch]"), HERE / "crt0.s"]:
             shutil.copy(f, tmp)
-        for name, text in zip(("assets.s", "gen.h"), assets()):
+        for name, text in zip(("assets.s", "gen.h"), Source().files()):
             Path(tmp, name).write_text(text)
         for command in commands:
             done = subprocess.run(command.split(), cwd=tmp, capture_output=True, text=True)
