@@ -18,17 +18,25 @@ FILES = {
     "runlog.py": "a run's files: append-only logs, the reply log, the lock",
     "sandbox.py": "model-written Python, run without the power to do harm",
     "models/__init__.py": "the seam: `model(messages, tools) -> Reply`",
-    "models/scripted.py": "the offline model, both roles",
-    "models/api.py": "any OpenAI-compatible server",
+    "models/scripted.py": "the offline model as the agent",
+    "models/reading.py": "what it makes of its messages",
+    "models/learner.py": "the offline model as the Refiner: a rule learner",
+    "models/api.py": "any OpenAI-compatible server: retries, budgets, money",
+    "models/wire.py": "how servers differ: messages, replies, faults, prices",
+    "models/local.py": "a tiny real model on llama.cpp's server",
     "games/toy.py": "a grid world: the template for a fork",
-    "games/red.py": "Pokémon Red's memory → text map, text, state",
+    "games/red.py": "Pokémon Red's memory → text map, text, battle, state",
+    "games/red_data.py": "what it knows of the cartridge: tiles, names, identity",
     "games/lantern.py": "the open cartridge: only what differs from Red",
-    "games/cartridge/assets.py": "lantern's tiles, maps and texts",
     "games/cartridge/build.py": "builds lantern.gb from its source",
+    "tools/report.py": "a run as tables",
+    "tools/walks.py": "press cost of skill-driven walks against a shortest path",
+    "tools/sweep.py": "many runs, one table",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
-FLOORS = [["runlog", "models", "models.api", "models.scripted", "sandbox", "games.red", "games.lantern", "games.cartridge"],
-          ["harness"], ["env"], ["games.toy", "refiner"], ["ch"], ["run"]]
+FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
+           "games.red", "games.red_data", "games.lantern", "games.cartridge"],
+          ["harness"], ["env"], ["games.toy", "refiner"], ["ch"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
 
 
 def tracked():
@@ -61,13 +69,13 @@ def test_every_path_and_flag_that_the_readme_names_exists():
     for path in re.findall(r"`((?:tests|games|prompts|harnesses)/[\w./]*)`", text):
         assert (ROOT / path).exists(), path
     source = (ROOT / "run.py").read_text()
-    for flag in set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"<!--.*?-->", "", text))) - {"help", "game"}:
+    for flag in set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"<!--.*?-->", "", text))) - {"help", "game", "table", "seeds", "jobs"}:
         assert f"{flag.replace('-', '_')}: " in source, flag
 
 
 def test_the_budget():
     card = [n for n in CARD if (ROOT / n).exists()]
-    assert sum(map(lines, card)) <= 1_950 and sum(map(lines, tracked())) <= 4_000
+    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 5_150
     assert all(lines(n) <= 400 for n in tracked())
     for name in tracked():
         for node in ast.walk(ast.parse((ROOT / name).read_text())):
@@ -77,7 +85,6 @@ def test_the_budget():
 
 def test_a_file_imports_only_lower_floors():
     floor = {name: i for i, names in enumerate(FLOORS) for name in names}
-    same = {("models", "models.api"), ("models", "models.scripted")}         # looked up by name, when asked for
     for name in tracked():
         module = name[:-3].replace("/", ".").removesuffix(".__init__")
         if module.startswith("games.cartridge"):
@@ -85,7 +92,7 @@ def test_a_file_imports_only_lower_floors():
         for node in ast.walk(ast.parse((ROOT / name).read_text())):
             found = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names] if isinstance(node, ast.Import) else []
             for used in found:
-                if used in floor and (module, used) not in same:
+                if used in floor:
                     lower = floor[used] < floor[module] or floor[used] == floor[module] == 0
                     assert lower, f"{name} imports {used}"
 
