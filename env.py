@@ -164,7 +164,8 @@ class GameBoy:
         """
         self.now = None
         if self.frames:
-            return bool(self.boy.tick(self.frames, True, False)) or True
+            self.boy.tick(self.frames, True, False)
+            return True
         tiles, picture, still, quiet, done = None, None, 0, 0, False
         for _ in range(CAP // 4):
             self.boy.tick(4, False, False)

@@ -372,7 +372,8 @@ class Red(Cartridge):
         rows = [row[left:right] for row in world["grid"][top:bottom]]
         near = lambda things: [t for t in things if left <= t["x"] < right and top <= t["y"] < bottom]
         cell = lambda t: f"({t['x']}, {t['y']})"
-        legend = ", ".join(f"{s if s.strip() else 'blank:'} {LEGEND[s]}" for s in LEGEND if any(s in row for row in rows))
+        meaning = world["grid_legend"]
+        legend = ", ".join(f"{s if s.strip() else 'blank:'} {meaning[s]}" for s in meaning if any(s in row for row in rows))
         lines = ["ASCII Map:", *rows, f"(top-left cell is x={left}, y={top}; map {size['width']}x{size['height']}; {legend})"]
         heights = [f"({a}, {b})-({c}, {d})" for a, b, c, d in world["blocked_edges"] if near([{"x": a, "y": b}])]
         what = lambda o: f" ({o['what']})" if o["what"] != "person" else ""
