@@ -3,7 +3,8 @@
     python -m tools.report RUN...      a second or two a run; no key, no ROM, no cost: it only reads the run's files
 
 Walks are measured in walks.py: deficit = presses / shortest - 1, over the walks that arrived on the same map; the
-presses of failed ones are "wasted"; those that changed the map, or that a battle or a text broke off, are "left out".
+presses of failed ones are "wasted" ("with failed" adds them to the deficit); those that changed the map, or that a
+battle or a text broke off, are "left out".
 Presses at a milestone are those after the step that reached it. An entry is inherited when the run started with it.
 """
 import argparse
@@ -73,10 +74,10 @@ def refinements(log: Log) -> str:
 
 def walks(log: Log) -> str:
     since = {e.version: e.step for e in log.edits}
-    deficit = lambda n: f"{100 * (n['presses'] / n['shortest'] - 1):.1f} %" if n["shortest"] else "-"
+    deficit = lambda n, extra=0: f"{100 * ((n['presses'] + extra) / n['shortest'] - 1):.1f} %" if n["shortest"] else "-"
     rows = ([id, v, since.get(v, "-"), n["walks"], n["arrived"], n["presses"], n["shortest"], deficit(n),
-             n["failed"], n["wasted"], n["left out"]] for (id, v), n in sorted(measure(log.steps, log.edits).items()))
-    head = "skill|version|step|walks|arrived|presses|shortest|deficit|failed|wasted|left out"
+             n["failed"], n["wasted"], deficit(n, n["wasted"]), n["left out"]] for (id, v), n in sorted(measure(log.steps, log.edits).items()))
+    head = "skill|version|step|walks|arrived|presses|shortest|deficit|failed|wasted|with failed|left out"
     return table("Walks by version of the skill's code", head, rows)
 
 
