@@ -98,11 +98,11 @@ def way():
                 if LEAP[symbol] != name:
                     continue
                 to = (to[0] + dx, to[1] + dy)
-            elif name in SHUT.get(symbol, []) or (symbol in OPEN and name not in OPEN[symbol]):
+            elif name in SHUT.get(symbol, []):
                 continue
             elif symbol in AWAY and to != goal:
                 continue
-            total = cost + 1 + COST.get(symbol, 0) + (1 if symbol == ' ' else 0 if symbol in OPEN else 3)    # the unknown is tried
+            total = cost + 1 + COST.get(symbol, 0) + (1 if symbol == ' ' else 0 if name in OPEN.get(symbol, []) else 3)    # the unknown is tried
             if total < best.get(to, 1000000):
                 best[to], came[to] = total, (cell, name)
                 count += 1

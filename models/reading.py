@@ -16,6 +16,7 @@ TOUCH = ("person", "sign", "ball", "boulder")            # things to face and in
 PLAIN = ("you", "floor", "wall", "tall grass", "water", "counter", "small tree", "not visible", "spinner")
 SIDES = {"north": (0, -1), "south": (0, 1), "west": (-1, 0), "east": (1, 0)}
 ORDER = re.compile(r"[Ff]irst\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?then\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?[Ll]ast\W+(?:[a-z]+\W+)*([A-Z]{3,})")
+GOAL = re.compile(r"^- objectives\S*/(\w+): (\w+)(?: \((-?\d+), (-?\d+)\))?: ", re.M)                     # the place, perhaps a cell
 ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?) \((-?\d+), (-?\d+)\): (no way)?(?:leads to (\w+))?", re.M)      # a memory title
 
 
@@ -47,7 +48,8 @@ class View:
     texts: dict[Cell, str] = field(default_factory=dict)  # what a thing says, as far as memory's titles and the context tell
     shut: set[Cell] = field(default_factory=set)          # doors that could not be reached, as memory has it
     explored: set[str] = field(default_factory=set)
-    objectives: list[tuple[str, Cell]] = field(default_factory=list)               # (memory id, where)
+    objectives: list[tuple[str, str, tuple | None]] = field(default_factory=list)  # (memory id, place, cell)
+    pages: list[str] = field(default_factory=list)        # of a text, after the first
     turns: int = 0
     asked: int = 99                                       # turns since the Refiner was called
     bumps: int = 0                                        # steps of walks that were blocked since then
@@ -104,15 +106,15 @@ def read_overview(text: str, view: View) -> None:
     """Memory titles: things known, doors and where they lead, places explored, objectives."""
     for path, id, place, x, y, shut, door in ENTRY.findall(text):
         cell = (place, int(x), int(y))
+        if path.startswith("objectives"):
+            continue
         if shut:
             view.shut.add(cell)
-            continue
-        if path.startswith("objectives"):
-            view.objectives.append((id, cell))
             continue
         view.known[cell] = len(view.known)
         if door:
             view.leads[cell] = door
+    view.objectives = [(id, place, (int(x), int(y)) if x else None) for id, place, x, y in GOAL.findall(text)]
     for place, x, y, symbol, said in re.findall(r"^- \S+: (\w+) \((-?\d+), (-?\d+)\): '(.)' says: (.*)$", text, re.M):
         view.maps[place].setdefault((int(x), int(y)), symbol)      # the legend may tell what it is
         view.texts.setdefault((place, int(x), int(y)), said)
@@ -136,6 +138,12 @@ def read_results(text: str, view: View) -> None:
         cell = view.at((int(x), int(y)))
         view.used[cell], view.texts[cell] = view.turns, said
         view.uses.append(cell)
+        for known in [c for c in view.failed if c[0] == view.place]:                   # it may have opened a way
+            del view.failed[known]
+    for page in re.findall(r'"A: text: ([^"]*)|"final_reasoning": "it says: ([^"]*)"', text):
+        view.pages.append("".join(page))
+        if view.uses and len(view.texts[view.uses[-1]]) < 300:
+            view.texts[view.uses[-1]] += " / " + "".join(page)
     if rows := re.search(r'"map": (\[[^\]]*\])', text):                            # what a walk in the dark saw on its way
         for y, row in enumerate(json.loads(rows[1])):
             view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}

@@ -50,7 +50,8 @@ class Turn:
     def decide(self) -> tuple[str, str, dict]:
         view = self.view
         if "return_control" in self.tools and view.state not in ("dialogue", "menu", "battle"):
-            return "the text is closed", "return_control", {"reasoning": f"done at {view.place} {view.pos}"}
+            said = f"it says: {' / '.join(view.pages)[:300]}" if view.pages else f"done at {view.place} {view.pos}"
+            return "the text is closed", "return_control", {"reasoning": said}
         if view.state == "battle":
             return self.fight()
         if view.state in ("dialogue", "menu"):
@@ -96,10 +97,10 @@ class Turn:
         if (len(view.unwritten) >= 2 or view.bumps >= 3) and view.asked >= 12 and "evolve_harness" in self.tools:      # before the context forgets it
             return "this is worth remembering", "evolve_harness", {
                 "num_steps": 40, "reasoning": f"{len(view.unwritten)} new facts, {view.bumps} bumps"}
-        if view.objectives:
-            return self.pursue(*view.objectives[0])
         if target := self.in_order():
             return self.approach(target)
+        if view.objectives and (step := self.pursue(*view.objectives[0])):
+            return step
         x, y = view.pos
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
         new = [c for c in view.maps[view.place] if view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
@@ -111,8 +112,8 @@ class Turn:
         familiar = min(sum(c[0] == view.place for c in view.known), 10)                    # a place well known can wait
         ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
         ranked += [(cost + 2 * familiar, c) for cost, c in frontier]
-        door = self.onward() if frontier else None
-        ranked += [(far(door) + 25, door)] if door and far(door) else []
+        door = self.onward() if frontier and not view.objectives else None
+        ranked += [(far(door) / 2 + 8, door)] if door and far(door) else []         # what was found last comes before the rest of a place
         # What was tried in vain is out of reach for now: with a walking skill at once, without one after a while.
         vain = lambda c: self.vain(view.at(c))
         back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)          # to and fro is no progress
@@ -147,8 +148,10 @@ class Turn:
             l, t, r, b = max(i - left, 0), max(j - up, 0), min(i + right + 1, width), min(j + down + 1, height)
             gain = total[b, r] - total[t, r] - total[b, l] + total[t, l]
             if gain >= (1 if view.dark else 2):
-                found.append((steps.get((i, j), 20 + abs(i - x) + abs(j - y)) + 10 - 0.25 * min(gain, 40), (i, j)))
-        return [f for f in sorted(found)[:12] if f[0] < 32 or view.dark]         # a sliver far away is not worth the walk
+                cost = steps.get((i, j), 20 + abs(i - x) + abs(j - y)) + 10 - 0.25 * min(gain, 40)
+                if cost < 32 or gain >= 12 or view.dark:                 # a sliver far away is not worth the walk
+                    found.append((cost, (i, j)))
+        return sorted(found)[:12]
 
     def distances(self) -> dict[tuple[int, int], int]:
         """Steps to each cell that can be reached over floor that was seen."""
@@ -240,15 +243,18 @@ class Turn:
                        if c[0] == view.place and view.failed[c] < 1 and view.crossed[frozenset((to, view.place))] < 4)
         return self.approach(doors[0][1], leaving=True) if doors else None
 
-    def pursue(self, id: str, cell: Cell) -> tuple[str, str, dict]:
-        """The first objective: go there, interact or step on it, then take it off the list."""
-        view = self.view
-        if view.used.get(cell, -1) > 0 and view.used[cell] >= view.turns - 6 or view.visits[cell] and view.kind(cell[1:], cell[0]) not in TOUCH:
+    def pursue(self, id: str, place: str, spot: tuple[int, int] | None) -> tuple[str, str, dict] | None:
+        """The first objective: go there, interact or step on it, then note what it said. None: look around here first."""
+        view, cell = self.view, (place, *(spot or ()))
+        used = [c for c in view.uses if c[:len(cell)] == cell and view.used[c] >= view.turns - 6]
+        if used and (said := " ".join(view.texts[used[-1]].replace("▼", "").split())):
+            title = f"{place} {used[-1][1:]}: '{view.maps[place].get(used[-1][1:], '.')}' says: {said}"
+            return f"objective {id} is done", "process_memory", {
+                "action": "update", "entries": [{"id": id, "title": title[:200], "path": "places"}], "reasoning": "done"}
+        if spot and view.visits[cell] and view.kind(spot, place) not in TOUCH:
             return f"objective {id} is done", "process_memory", {"action": "delete", "entries": [{"id": id}], "reasoning": "done"}
-        if cell[0] == view.place:
-            return self.approach(cell[1:])
-        door = self.route({cell[0]})
-        return self.approach(door) if door else self.wander(None)
+        target = spot if place == view.place else self.route({place})
+        return self.approach(target) if target and not self.vain(view.at(target)) else None
 
     def approach(self, target: tuple[int, int], leaving: bool = False) -> tuple[str, str, dict]:
         """Interact with the target when it is next to the player (or behind a counter), else move towards it."""
@@ -278,13 +284,14 @@ class Turn:
     def stands(self, target: tuple[int, int], outside: bool) -> list[tuple[int, int]]:
         """Cells from which the target can be used: next to it, or over a counter."""
         view, out = self.view, []
+        width, height = view.size.get(view.place, (99, 99))
         for dx, dy in WAYS:
             beside, beyond = (target[0] - dx, target[1] - dy), (target[0] - 2 * dx, target[1] - 2 * dy)
             if view.kind(beside) == "counter" and not outside:
                 out.append(beyond)
             elif view.kind(beside) in ("floor", "tall grass", "door", ""):
                 out.append(beside)
-        return out
+        return [c for c in out if 0 <= c[0] < width and 0 <= c[1] < height]
 
     def wander(self, target: tuple[int, int] | None) -> tuple[str, str, dict]:
         """No walking skill: one direction, away from cells seen often and, if there is one, towards the target."""
