@@ -51,6 +51,7 @@ class View:
     objectives: list[tuple[str, str, tuple | None]] = field(default_factory=list)  # (memory id, place, cell)
     pages: list[str] = field(default_factory=list)        # of a text, after the first
     turns: int = 0
+    arrived: int = 0                                      # when this place was entered, as a count of turns
     asked: int = 99                                       # turns since the Refiner was called
     bumps: int = 0                                        # steps of walks that were blocked since then
     unwritten: set = field(default_factory=set)           # found out in this context, not in memory yet
@@ -161,7 +162,9 @@ def read_context(messages: list[Message]) -> View:
         if m["role"] == "user" and "Game State:" in text:
             observation, _, overview = text.partition("\n\nYour harness\n")
             read_overview(overview, view)
+            before = view.place
             read_observation(observation, view)
+            view.arrived = view.turns if view.place != before else view.arrived
             view.visits[view.at(view.pos)] += 1
             view.turns, view.asked = view.turns + 1, view.asked + 1
         elif m["role"] == "tool":

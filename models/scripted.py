@@ -94,7 +94,7 @@ class Turn:
     def explore(self) -> tuple[str, str, dict]:
         """What to do next in the overworld: an objective, something new near by, a way on, or something known once more."""
         view = self.view
-        if (len(view.unwritten) >= 2 or view.bumps >= 3) and view.asked >= 12 and "evolve_harness" in self.tools:      # before the context forgets it
+        if (len(view.unwritten) >= 2 or view.bumps >= 3) and view.asked >= 12 and not view.objectives and "evolve_harness" in self.tools:      # before the context forgets it
             return "this is worth remembering", "evolve_harness", {
                 "num_steps": 40, "reasoning": f"{len(view.unwritten)} new facts, {view.bumps} bumps"}
         if target := self.in_order():
@@ -112,7 +112,7 @@ class Turn:
         familiar = min(sum(c[0] == view.place for c in view.known), 10)                    # a place well known can wait
         ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
         ranked += [(cost + 2 * familiar, c) for cost, c in frontier]
-        door = self.onward() if frontier and not view.objectives else None
+        door = self.onward(later=True) if frontier and not view.objectives else None
         ranked += [(far(door) / 2 + 8, door)] if door and far(door) else []         # what was found last comes before the rest of a place
         # What was tried in vain is out of reach for now: with a walking skill at once, without one after a while.
         vain = lambda c: self.vain(view.at(c))
@@ -203,7 +203,8 @@ class Turn:
         view = self.view
         order = {**dict.fromkeys(sorted(view.used), 999), **view.known}
         recent = sorted(view.used, key=view.used.get)[-2:]
-        things = sorted((c for c in order if c not in view.leads and c not in recent and self.vain(c) < 2
+        done = lambda c: c[0] == view.place and view.used.get(c, 0) >= view.arrived > 1
+        things = sorted((c for c in order if c not in view.leads and c not in recent and self.vain(c) < 2 and not done(c)
                          and not (c[0] == view.place and view.kind(c[1:]) in PLAIN)), key=lambda c: -order[c])
         # What was found last is where the way stopped: most likely there something has changed. It sticks to one choice.
         rng = random.Random(f"{self.seed} {recent} {len(view.known)}")
@@ -228,12 +229,13 @@ class Turn:
         right = next(n for n in (2, 1, 0) if done[len(done) - n:] == named[:n])
         return named[right][1:]
 
-    def onward(self) -> tuple[int, int] | None:
-        """The door on the way to the place that was found last of those that are not explored."""
+    def onward(self, later: bool = False) -> tuple[int, int] | None:
+        """The door on the way to the place that was found last of those that are not explored; later: found after this one."""
         view, found = self.view, {}
         for cell, place in view.leads.items():
-            found[place] = max(found.get(place, 0), view.known.get(cell, 999))
-        places = sorted({*found} - view.explored - {view.place}, key=lambda p: (-found[p], p))
+            found[place] = min(found.get(place, 999), view.known.get(cell, 999))
+        least = found.get(view.place, -1) if later else -1
+        places = sorted((p for p in {*found} - view.explored - {view.place} if found[p] > least), key=lambda p: (-found[p], p))
         return next((door for door in (self.route({p}) for p in places) if door), None)
 
     def leave(self) -> tuple[str, str, dict] | None:
@@ -254,14 +256,17 @@ class Turn:
         if spot and view.visits[cell] and view.kind(spot, place) not in TOUCH:
             return f"objective {id} is done", "process_memory", {"action": "delete", "entries": [{"id": id}], "reasoning": "done"}
         target = spot if place == view.place else self.route({place})
-        return self.approach(target) if target and not self.vain(view.at(target)) else None
+        return self.approach(target, hidden=target == spot) if target and self.vain(view.at(target)) < 3 else None
 
-    def approach(self, target: tuple[int, int], leaving: bool = False) -> tuple[str, str, dict]:
-        """Interact with the target when it is next to the player (or behind a counter), else move towards it."""
+    def approach(self, target: tuple[int, int], leaving: bool = False, hidden: bool = False) -> tuple[str, str, dict]:
+        """Interact with the target when it is next to the player (or behind a counter), else move towards it.
+
+        hidden: somebody may stand there whom only a nearer look will show."""
         view, (x, y) = self.view, self.view.pos
         width, height = view.size.get(view.place, (99, 99))
         outside = not (0 <= target[0] < width and 0 <= target[1] < height)
-        stands = [target] if view.kind(target) not in TOUCH and not outside else self.stands(target, outside)
+        hidden = hidden and max(abs(target[0] - x), abs(target[1] - y)) > 3
+        stands = [target] if view.kind(target) not in TOUCH and not outside and not hidden else self.stands(target, outside)
         way = next(((dx, dy) for dx, dy in WAYS for n in (1, 2) if (x + n * dx, y + n * dy) == target and (x, y) in stands), None)
         if way and view.kind(target) in TOUCH:
             return f"use the {view.kind(target)} at {target}", *self.press([self.press.name(way), "A"], f"face {target} and interact")
@@ -294,8 +299,10 @@ class Turn:
         return [c for c in out if 0 <= c[0] < width and 0 <= c[1] < height]
 
     def wander(self, target: tuple[int, int] | None) -> tuple[str, str, dict]:
-        """No walking skill: one direction, away from cells seen often and, if there is one, towards the target."""
+        """No walking skill: a few presses over floor that was seen; else one way, away from cells seen often, towards the target."""
         view, (x, y) = self.view, self.view.pos
+        if target and (way := self.path(target)):
+            return f"press {way[0]}", *self.press(way[:3], f"towards {target}")
 
         def cost(way: tuple[int, int]) -> float:
             cell, name = (x + way[0], y + way[1]), self.press.name(way)
@@ -308,6 +315,19 @@ class Turn:
         while count < 3 and view.kind(ahead) == "floor" and (target is None or ahead[0] != target[0] and ahead[1] != target[1]):
             ahead, count = (ahead[0] + way[0], ahead[1] + way[1]), count + 1
         return f"press {self.press.name(way)}", *self.press([self.press.name(way)] * count, f"towards {target or 'new ground'}")
+
+    def path(self, target: tuple[int, int]) -> list[str]:
+        """Presses over seen floor to the target or next to it; [] where there is no such way."""
+        view, steps, out = self.view, self.distances(), []
+        ends = [c for c in [target, *((target[0] - dx, target[1] - dy) for dx, dy in WAYS)] if c in steps]
+        cell = min(ends, key=steps.get) if ends else view.pos
+        while cell != view.pos:
+            way = next(w for w in WAYS if steps.get((cell[0] - w[0], cell[1] - w[1]), 999) == steps[cell] - 1)
+            cell = (cell[0] - way[0], cell[1] - way[1])
+            out.append(self.press.name(way))
+        if len(ends) and target not in steps and not out and view.kind(target) not in TOUCH:
+            return []
+        return [] if out and view.blocked[(view.at(view.pos), out[-1])] else out[::-1]
 
 
 class Presser:
