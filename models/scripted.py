@@ -118,7 +118,9 @@ class Turn:
         vain = lambda c: self.vain(view.at(c))
         back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)          # to and fro is no progress
         walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
-        reach = [(cost + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
+        # Without memory the nearest thing would be the same one again and again: then chance decides, until something was used.
+        luck = lambda c: 0 if walks else 30 * random.Random(f"{self.seed} {view.uses[-3:]} {c}").random()
+        reach = [(cost + luck(c) + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
                  if tries(c) < 12 and vain(c) < (1 if walks else 9)]
         if reach and min(reach)[0] < 60:
             return self.approach(min(reach)[1])
@@ -168,7 +170,7 @@ class Turn:
         """Is this a person who was spoken to a few cells away, where nobody stands now?"""
         view, person = self.view, self.view.kind(cell) == "person"
         return person and any(place == view.place and abs(x - cell[0]) + abs(y - cell[1]) <= 6 and view.kind((x, y)) == "floor"
-                              for place, x, y in view.known.keys() | view.used.keys() - view.leads.keys())
+                              for place, x, y in (view.known.keys() | view.used.keys()) - view.leads.keys())
 
     def edges_untried(self) -> list[tuple[int, int]]:
         """Cells beyond the map's edge, next to floor, on a side that goes on to a place not known to be behind it."""
