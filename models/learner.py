@@ -309,8 +309,8 @@ def refine_memory(window: str, current: str) -> dict:
         if done := re.search(r"\b(\w+) is explored", line):
             found[done[1]] = ("explored", done[1], "")
     vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\".*?\"in\": \"overworld\", \"things\": \[\]", window, re.M))
-    for (place, cell), times in vain.items():
-        if times >= 2:
+    for place, cell in vain:
+        if f"{place} {cell}: leads to" not in current:
             found.setdefault(f"{place} {cell}", ("no way there yet", place, cell.strip("()")))
     new = [{"title": " ".join(f"{title}: {text[:160]}".replace("▼", "").split()), "content": text, "location": place, "coordinates": at, "path": "places", "source": "evolved",
             "why": "came up in the window"} for title, (text, place, at) in found.items() if f"title: {title}: " not in current]

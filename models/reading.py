@@ -183,4 +183,5 @@ def read_context(messages: list[Message]) -> View:
                     view.tries[view.at((int(aim[1]), int(aim[2])))] += 1
     view.unwritten = (view.leads.keys() | view.used.keys()) - view.known.keys() | told - view.explored
     view.explored |= told
+    view.shut -= view.leads.keys()
     return view

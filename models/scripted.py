@@ -109,6 +109,9 @@ class Turn:
         new = [c for c in new if view.at(c) not in view.shut or any((c[0] + dx, c[1] + dy) in steps for dx, dy in WAYS)]
         again = random.Random(f"{view.turns // 10} {view.place}").random() < 0.2           # now and then a second look
         frontier = self.frontier() if view.place not in view.explored or again else []
+        if view.arrived < 2 and view.turns >= 30 and not any(c[0] == view.place for c in view.used) and len(
+                {to for c, to in view.leads.items() if c[0] == view.place}) > 1:
+            frontier = []                                # nothing new for as long as it remembers, and there are ways on
         familiar = min(sum(c[0] == view.place for c in view.known), 10)                    # a place well known can wait
         ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
         ranked += [(cost + 2 * familiar, c) for cost, c in frontier]
@@ -119,7 +122,8 @@ class Turn:
         back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)          # to and fro is no progress
         walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
         # Without memory the nearest thing would be the same one again and again: then chance decides, until something was used.
-        luck = lambda c: 0 if walks else 30 * random.Random(f"{self.seed} {view.uses[-3:]} {c}").random()
+        edges = self.edges_untried()
+        luck = lambda c: 0 if walks or c in edges else 30 * random.Random(f"{self.seed} {view.uses[-3:]} {c}").random()
         reach = [(cost + luck(c) + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
                  if tries(c) < 12 and vain(c) < (1 if walks else 9)]
         if reach and min(reach)[0] < 60:
@@ -200,9 +204,21 @@ class Turn:
                 queue += [(to, door) for to, _ in sorted(ways[place])]
         return None
 
+    def gatekeeper(self) -> tuple[int, int] | None:
+        """On to whatever is next to a door that could not be reached, if it was not asked lately: something may have changed."""
+        view = self.view
+        for place, x, y in sorted(view.shut, key=lambda c: -view.known.get(c, 0)):
+            near = sorted((abs(i - x) + abs(j - y), i, j) for at, i, j in (view.known.keys() | view.used.keys()) - view.leads.keys() if at == place)
+            if near and near[0][0] < 6 and (target := (place, *near[0][1:])) not in view.used and self.vain(target) < 2:
+                if step := target[1:] if place == view.place else self.route({place}):
+                    return step
+        return None
+
     def go_on(self) -> tuple[str, str, dict]:
         """Nothing new here: to a place that is not explored, else to a thing already known, any one."""
         view = self.view
+        if step := self.gatekeeper():
+            return self.approach(step)
         order = {**dict.fromkeys(sorted(view.used), 999), **view.known}
         recent = sorted(view.used, key=view.used.get)[-2:]
         done = lambda c: c[0] == view.place and view.used.get(c, 0) >= view.arrived > 1
