@@ -312,6 +312,12 @@ def refine_memory(window: str, current: str) -> dict:
     for place, cell in vain:
         if f"{place} {cell}: leads to" not in current:
             found.setdefault(f"{place} {cell}", ("no way there yet", place, cell.strip("()")))
-    new = [{"title": " ".join(f"{title}: {text[:160]}".replace("▼", "").split()), "content": text, "location": place, "coordinates": at, "path": "places", "source": "evolved",
-            "why": "came up in the window"} for title, (text, place, at) in found.items() if f"title: {title}: " not in current]
-    return {"analysis": f"{len(new)} new facts", "create": new[:5]}
+    have = {title.split(": ")[0]: (id, body) for title, (id, body, *_) in entries(current).items()}
+    new, more = [], []
+    for title, (text, place, at) in found.items():
+        entry = {"title": " ".join(f"{title}: {text[:160]}".replace("▼", "").split()), "content": text}
+        if f"title: {title}: " not in current:
+            new.append({**entry, "location": place, "coordinates": at, "path": "places", "source": "evolved", "why": "came up in the window"})
+        elif text.count(" / ") > have[title][1].count(" / ") / 2 and f"content: {text.split(' / ')[0]}" in have[title][1] and text not in have[title][1]:
+            more.append({**entry, "id": have[title][0], "why": "the text goes on"})
+    return {"analysis": f"{len(new)} new facts", "create": new[:5], "update": more[:5]}

@@ -82,7 +82,7 @@ class Turn:
             left = re.findall(r"(?:moves: |; )(.+?) PP (\d+)", self.view.text)
             want = self.rng.choice([name for name, pp in left if int(pp) and name in options] or options)
         else:
-            return "read on", *self.press(["A"], "a text in the battle")
+            return "read on", *self.press(["A"] * (1 if skill else 3), "a text in the battle")
         steps = options.index(want) - options.index(cursor) if cursor in options else 0
         way = ["DOWN"] * steps if steps > 0 else ["UP"] * -steps
         if kind == "battle menu":                        # two columns
@@ -109,7 +109,7 @@ class Turn:
         new = [c for c in new if view.at(c) not in view.shut or any((c[0] + dx, c[1] + dy) in steps for dx, dy in WAYS)]
         again = random.Random(f"{view.turns // 10} {view.place}").random() < 0.2           # now and then a second look
         frontier = self.frontier() if view.place not in view.explored or again else []
-        if view.arrived < 2 and view.turns >= 30 and not any(c[0] == view.place for c in view.used) and len(
+        if not view.dark and view.arrived < 2 and view.turns >= 30 and not any(c[0] == view.place for c in view.used) and len(
                 {to for c, to in view.leads.items() if c[0] == view.place}) > 1:
             frontier = []                                # nothing new for as long as it remembers, and there are ways on
         familiar = min(sum(c[0] == view.place for c in view.known), 10)                    # a place well known can wait
@@ -121,12 +121,18 @@ class Turn:
         vain = lambda c: self.vain(view.at(c))
         back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)          # to and fro is no progress
         walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
-        # Without memory the nearest thing would be the same one again and again: then chance decides, until something was used.
-        edges = self.edges_untried()
-        luck = lambda c: 0 if walks or c in edges else 30 * random.Random(f"{self.seed} {view.uses[-3:]} {c}").random()
+        # Without memory the nearest would be the same again and again: then chance decides, until something was used.
+        chance = lambda what: random.Random(f"{self.seed} {view.place} {view.uses[-3:]} {what}")
+        width, height = view.size.get(view.place, (1, 1))
+        spots = [(chance(k).randrange(width), chance(-k).randrange(height)) for k in range(1, 20)]
+        goal = next((s for s in spots if s not in view.seen[view.place]), view.pos)
+        if not walks and not self.edges_untried() and (sides := self.sides_untried()) and chance("edge").random() < 0.3:
+            return self.wander((width // 2 + sides[0][0] * (width // 2), height // 2 + sides[0][1] * (height // 2)))
+        drawn = {c: 0.5 * (abs(c[0] - goal[0]) + abs(c[1] - goal[1])) for _, c in frontier} | {c: 30 * chance(c).random() for c in new}
+        luck = lambda c: 0 if walks else drawn.get(c, 0)
         reach = [(cost + luck(c) + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
                  if tries(c) < 12 and vain(c) < (1 if walks else 9)]
-        if reach and min(reach)[0] < 60:
+        if reach and (min(reach)[0] < 60 or view.dark):
             return self.approach(min(reach)[1])
         lost = [c for _, c in frontier if tries(c) < 6]
         if walks and lost:                               # the walking skill does not get there: on foot, then
@@ -176,16 +182,19 @@ class Turn:
         return person and any(place == view.place and abs(x - cell[0]) + abs(y - cell[1]) <= 6 and view.kind((x, y)) == "floor"
                               for place, x, y in (view.known.keys() | view.used.keys()) - view.leads.keys())
 
+    def sides_untried(self) -> list[tuple[int, int]]:
+        """Ways off the map's edge to places that are not known to be there."""
+        view = self.view
+        gone = {place for (at, *_), place in view.leads.items() if at == view.place}
+        return [SIDES[side.split()[0]] for side in view.edges[view.place] if side.split("(")[1].rstrip(")") not in gone]
+
     def edges_untried(self) -> list[tuple[int, int]]:
         """Cells beyond the map's edge, next to floor, on a side that goes on to a place not known to be behind it."""
         view, out = self.view, []
         width, height = view.size.get(view.place, (0, 0))
-        gone = {place for (at, *_), place in view.leads.items() if at == view.place}
-        for side in view.edges[view.place]:
-            way, place = SIDES[side.split()[0]], side.split("(")[1].rstrip(")")
-            if place not in gone:
-                border = lambda c, way=way: not (0 <= c[0] + way[0] < width and 0 <= c[1] + way[1] < height)
-                out += [(c[0] + way[0], c[1] + way[1]) for c in view.maps[view.place] if border(c) and view.kind(c) == "floor"]
+        for way in self.sides_untried():
+            border = lambda c, way=way: not (0 <= c[0] + way[0] < width and 0 <= c[1] + way[1] < height)
+            out += [(c[0] + way[0], c[1] + way[1]) for c in view.maps[view.place] if border(c) and view.kind(c) == "floor"]
         return out
 
     def route(self, good: set[str]) -> tuple[int, int] | None:
