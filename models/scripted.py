@@ -132,7 +132,7 @@ class Turn:
         luck = lambda c: 0 if walks else drawn.get(c, 0)
         reach = [(cost + luck(c) + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
                  if tries(c) < 12 and vain(c) < (1 if walks else 9)]
-        if reach and (min(reach)[0] < 60 or view.dark):
+        if reach and (min(reach)[0] < 60 or view.place not in view.explored):
             return self.approach(min(reach)[1])
         lost = [c for _, c in frontier if tries(c) < 6]
         if walks and lost:                               # the walking skill does not get there: on foot, then
