@@ -136,6 +136,10 @@ def look():
     return tools['get_game_state']()
 def press(*names):
     tools['press_buttons'](buttons=list(names), reasoning='fight')
+def guess(move):
+    others = [worth[move] for worth in WORTH.values() if move in worth]
+    return sum(others) / len(others) if others else {guess}
+last = None
 for turn in range(60):
     state = look()
     menu, battle = state['menu'], state['battle']
@@ -147,16 +151,21 @@ for turn in range(60):
     options, cursor = menu['options'], menu['cursor']
     at = options.index(cursor) if cursor in options else 0
     if menu['kind'] == 'battle menu':
-        press(*(['UP'] * (at // 2) + ['LEFT'] * (at % 2) + ['A']))
+        able = any(m['pp'] for m in state['party'][battle['active']]['moves'])
+        to = 0 if able else len(options) - 1     # the first entry fights, the last runs
+        press(*(['UP'] * (at // 2) + ['LEFT'] * (at % 2) + ['DOWN'] * (to // 2) + ['RIGHT'] * (to % 2) + ['A']))
     elif menu['kind'] == 'moves':
         own = state['party'][battle['active']]
         left = {{m['name']: m['pp'] for m in own['moves']}}
         able = [o for o in options if left.get(o, 0) > 0] or options
-        known = WORTH.get('/'.join(battle['enemy']['types']), {{}})
+        known, bar = WORTH.setdefault('/'.join(battle['enemy']['types']), {{}}), battle['enemy']['hp_bar']
+        if last and last[0] not in known:        # the same battle teaches, too; a miss is no proof
+            known[last[0]] = (last[1] - bar) / 48 if bar < last[1] else guess(last[0]) / 2
         low = own['hp'] * 5 < own['max_hp'] * 2
         mend = [o for o in able if o in HEAL and low]
         hits = [o for o in able if o not in HEAL] or able
-        want = mend[0] if mend else max(hits, key=lambda o: known.get(o, {guess}))
+        want = mend[0] if mend else max(hits, key=lambda o: known[o] if o in known else guess(o))
+        last = None if mend else (want, bar)
         to = options.index(want)
         press(*(['DOWN'] * (to - at) + ['UP'] * (at - to) + ['A']))
     else:

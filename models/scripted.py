@@ -49,7 +49,8 @@ class Turn:
 
     def decide(self) -> tuple[str, str, dict]:
         view = self.view
-        if "return_control" in self.tools and view.state not in ("dialogue", "menu", "battle"):
+        busy = ("dialogue", "menu", "battle") if "run_skill" in self.tools else ("dialogue", "menu")         # a reader does not fight
+        if "return_control" in self.tools and view.state not in busy:
             said = f"it says: {' / '.join(view.pages)[:300]}" if view.pages else f"done at {view.place} {view.pos}"
             return "the text is closed", "return_control", {"reasoning": said}
         if view.state == "battle":
@@ -76,17 +77,18 @@ class Turn:
         if (skill := self.entry("fight")) and "run_skill" in self.tools and self.view.menu[0]:
             return "fight", "run_skill", {"skill_id": skill, "args": {}, "reasoning": "in a battle"}
         kind, cursor, options = self.view.menu
-        if kind == "battle menu":
-            want = options[0]
+        left = re.findall(r"(?:moves: |; )(.+?) PP (\d+)", self.view.text)
+        if kind == "battle menu":                        # the first entry fights, the last runs
+            want = options[0 if not left or any(int(pp) for _, pp in left) else -1]
         elif kind == "moves":
-            left = re.findall(r"(?:moves: |; )(.+?) PP (\d+)", self.view.text)
             want = self.rng.choice([name for name, pp in left if int(pp) and name in options] or options)
         else:
-            return "read on", *self.press(["A"] * (1 if skill else 3), "a text in the battle")
+            return "read on", *self.press(["A"] * (1 if skill else 2), "a text in the battle")
         steps = options.index(want) - options.index(cursor) if cursor in options else 0
         way = ["DOWN"] * steps if steps > 0 else ["UP"] * -steps
         if kind == "battle menu":                        # two columns
-            way = ["UP"] * (options.index(cursor) // 2) + ["LEFT"] * (options.index(cursor) % 2) if cursor in options else []
+            at, to = options.index(cursor) if cursor in options else 0, options.index(want)
+            way = ["UP"] * (at // 2) + ["LEFT"] * (at % 2) + ["DOWN"] * (to // 2) + ["RIGHT"] * (to % 2)
         return f"choose {want}", *self.press([*way, "A"], f"choose {want}")
 
     # -- the map
