@@ -327,6 +327,9 @@ def refine_memory(window: str, current: str) -> dict:
         entry = {"title": " ".join(f"{title}: {text[:160]}".replace("▼", "").split()), "content": text}
         if f"title: {title}: " not in current:
             new.append({**entry, "location": place, "coordinates": at, "path": "places", "source": "evolved", "why": "came up in the window"})
-        elif text.count(" / ") > have[title][1].count(" / ") / 2 and f"content: {text.split(' / ')[0]}" in have[title][1] and text not in have[title][1]:
-            more.append({**entry, "id": have[title][0], "why": "the text goes on"})
+            continue
+        id, body = have.get(title, ("", text))
+        longer = f"content: {text.split(' / ')[0]}" in body and text.count(" / ") > body.count(" / ") / 2
+        if id and text not in body and (longer or "no way there yet" in body):           # the text goes on; the way is found
+            more.append({**entry, "id": have[title][0], "why": "more is known now"})
     return {"analysis": f"{len(new)} new facts", "create": new[:5], "update": more[:5]}
