@@ -235,6 +235,11 @@ class Turn:
         done = lambda c: c[0] == view.place and view.used.get(c, 0) >= view.arrived > 1
         things = sorted((c for c in order if c not in view.leads and c not in recent and self.vain(c) < 2 and not done(c)
                          and not (c[0] == view.place and view.kind(c[1:]) in PLAIN)), key=lambda c: -order[c])
+        found = self.found()
+        if found and found.get(view.place, -1) == max(found.values()):                    # the way ends here: ask everybody once more
+            asked = [c[1:] for c in things if c[0] == view.place and view.kind(c[1:]) == "person"]
+            if asked:
+                return self.approach(asked[0])
         # What was found last is where the way stopped: most likely there something has changed. It sticks to one choice.
         rng = random.Random(f"{self.seed} {recent} {len(view.known)}")
         door = self.onward()
@@ -258,11 +263,16 @@ class Turn:
         right = next(n for n in (2, 1, 0) if done[len(done) - n:] == named[:n])
         return named[right][1:]
 
+    def found(self) -> dict[str, int]:
+        """Places that a door leads to -> when they were found, as memory tells; 999: just now."""
+        out: dict[str, int] = {}
+        for cell, place in self.view.leads.items():
+            out[place] = min(out.get(place, 999), self.view.known.get(cell, 999))
+        return out
+
     def onward(self, later: bool = False) -> tuple[int, int] | None:
         """The door on the way to the place that was found last of those that are not explored; later: found after this one."""
-        view, found = self.view, {}
-        for cell, place in view.leads.items():
-            found[place] = min(found.get(place, 999), view.known.get(cell, 999))
+        view, found = self.view, self.found()
         least = found.get(view.place, -1) if later else -1
         places = sorted((p for p in {*found} - view.explored - {view.place} if found[p] > least), key=lambda p: (-found[p], p))
         return next((door for door in (self.route({p}) for p in places) if door), None)
