@@ -128,7 +128,7 @@ class Turn:
         width, height = view.size.get(view.place, (1, 1))
         spots = [(chance(k).randrange(width), chance(-k).randrange(height)) for k in range(1, 20)]
         goal = next((s for s in spots if s not in view.seen[view.place]), view.pos)
-        if not walks and not self.edges_untried() and (sides := self.sides_untried()) and chance("edge").random() < 0.3:
+        if not walks and view.arrived > 1 and not self.edges_untried() and (sides := self.sides_untried()) and chance("edge").random() < 0.5:
             return self.wander((width // 2 + sides[0][0] * (width // 2), height // 2 + sides[0][1] * (height // 2)))
         drawn = {c: 0.5 * (abs(c[0] - goal[0]) + abs(c[1] - goal[1])) for _, c in frontier} | {c: 30 * chance(c).random() for c in new}
         luck = lambda c: 0 if walks else drawn.get(c, 0)
