@@ -98,11 +98,11 @@ def way():
                 if LEAP[symbol] != name:
                     continue
                 to = (to[0] + dx, to[1] + dy)
-            elif name in SHUT.get(symbol, []) or (symbol in OPEN and name not in OPEN[symbol]):
+            elif name in SHUT.get(symbol, []):
                 continue
             elif symbol in AWAY and to != goal:
                 continue
-            total = cost + 1 + COST.get(symbol, 0) + (1 if symbol == ' ' else 0 if symbol in OPEN else 3)    # the unknown is tried
+            total = cost + 1 + COST.get(symbol, 0) + (1 if symbol == ' ' else 0 if name in OPEN.get(symbol, []) else 3)    # the unknown is tried
             if total < best.get(to, 1000000):
                 best[to], came[to] = total, (cell, name)
                 count += 1
@@ -136,6 +136,10 @@ def look():
     return tools['get_game_state']()
 def press(*names):
     tools['press_buttons'](buttons=list(names), reasoning='fight')
+def guess(move):
+    others = [worth[move] for worth in WORTH.values() if move in worth]
+    return sum(others) / len(others) if others else {guess}
+last = None
 for turn in range(60):
     state = look()
     menu, battle = state['menu'], state['battle']
@@ -147,16 +151,21 @@ for turn in range(60):
     options, cursor = menu['options'], menu['cursor']
     at = options.index(cursor) if cursor in options else 0
     if menu['kind'] == 'battle menu':
-        press(*(['UP'] * (at // 2) + ['LEFT'] * (at % 2) + ['A']))
+        able = any(m['pp'] for m in state['party'][battle['active']]['moves'])
+        to = 0 if able else len(options) - 1     # the first entry fights, the last runs
+        press(*(['UP'] * (at // 2) + ['LEFT'] * (at % 2) + ['DOWN'] * (to // 2) + ['RIGHT'] * (to % 2) + ['A']))
     elif menu['kind'] == 'moves':
         own = state['party'][battle['active']]
         left = {{m['name']: m['pp'] for m in own['moves']}}
         able = [o for o in options if left.get(o, 0) > 0] or options
-        known = WORTH.get('/'.join(battle['enemy']['types']), {{}})
+        known, bar = WORTH.setdefault('/'.join(battle['enemy']['types']), {{}}), battle['enemy']['hp_bar']
+        if last and last[0] not in known:        # the same battle teaches, too; a miss is no proof
+            known[last[0]] = (last[1] - bar) / 48 if bar < last[1] else guess(last[0]) / 2
         low = own['hp'] * 5 < own['max_hp'] * 2
         mend = [o for o in able if o in HEAL and low]
         hits = [o for o in able if o not in HEAL] or able
-        want = mend[0] if mend else max(hits, key=lambda o: known.get(o, {guess}))
+        want = mend[0] if mend else max(hits, key=lambda o: known[o] if o in known else guess(o))
+        last = None if mend else (want, bar)
         to = options.index(want)
         press(*(['DOWN'] * (to - at) + ['UP'] * (at - to) + ['A']))
     else:
@@ -309,9 +318,18 @@ def refine_memory(window: str, current: str) -> dict:
         if done := re.search(r"\b(\w+) is explored", line):
             found[done[1]] = ("explored", done[1], "")
     vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\".*?\"in\": \"overworld\", \"things\": \[\]", window, re.M))
-    for (place, cell), times in vain.items():
-        if times >= 2:
+    for place, cell in vain:
+        if f"{place} {cell}: leads to" not in current:
             found.setdefault(f"{place} {cell}", ("no way there yet", place, cell.strip("()")))
-    new = [{"title": " ".join(f"{title}: {text[:160]}".replace("▼", "").split()), "content": text, "location": place, "coordinates": at, "path": "places", "source": "evolved",
-            "why": "came up in the window"} for title, (text, place, at) in found.items() if f"title: {title}: " not in current]
-    return {"analysis": f"{len(new)} new facts", "create": new[:5]}
+    have = {title.split(": ")[0]: (id, body) for title, (id, body, *_) in entries(current).items()}
+    new, more = [], []
+    for title, (text, place, at) in found.items():
+        entry = {"title": " ".join(f"{title}: {text[:160]}".replace("▼", "").split()), "content": text}
+        if f"title: {title}: " not in current:
+            new.append({**entry, "location": place, "coordinates": at, "path": "places", "source": "evolved", "why": "came up in the window"})
+            continue
+        id, body = have.get(title, ("", text))
+        longer = f"content: {text.split(' / ')[0]}" in body and text.count(" / ") > body.count(" / ") / 2
+        if id and text not in body and (longer or "no way there yet" in body):           # the text goes on; the way is found
+            more.append({**entry, "id": have[title][0], "why": "more is known now"})
+    return {"analysis": f"{len(new)} new facts", "create": new[:5], "update": more[:5]}

@@ -16,7 +16,8 @@ TOUCH = ("person", "sign", "ball", "boulder")            # things to face and in
 PLAIN = ("you", "floor", "wall", "tall grass", "water", "counter", "small tree", "not visible", "spinner")
 SIDES = {"north": (0, -1), "south": (0, 1), "west": (-1, 0), "east": (1, 0)}
 ORDER = re.compile(r"[Ff]irst\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?then\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?[Ll]ast\W+(?:[a-z]+\W+)*([A-Z]{3,})")
-ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?) \((-?\d+), (-?\d+)\): (?:leads to (\w+))?", re.M)      # a memory title
+GOAL = re.compile(r"^- objectives\S*/(\w+): (\w+)(?: \((-?\d+), (-?\d+)\))?: ", re.M)                     # the place, perhaps a cell
+ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?) \((-?\d+), (-?\d+)\): (no way)?(?:leads to (\w+))?", re.M)      # a memory title
 
 
 @dataclass
@@ -45,9 +46,15 @@ class View:
     tries: Counter = field(default_factory=Counter)       # Cell -> for how many turns it was the target
     uses: list[Cell] = field(default_factory=list)        # things interacted with, in order
     texts: dict[Cell, str] = field(default_factory=dict)  # what a thing says, as far as memory's titles and the context tell
+    shut: set[Cell] = field(default_factory=set)          # doors that could not be reached, as memory has it
     explored: set[str] = field(default_factory=set)
-    objectives: list[tuple[str, Cell]] = field(default_factory=list)               # (memory id, where)
+    objectives: list[tuple[str, str, tuple | None]] = field(default_factory=list)  # (memory id, place, cell)
+    pages: list[str] = field(default_factory=list)        # of a text, after the first
     turns: int = 0
+    arrived: int = 0                                      # when this place was entered, as a count of turns
+    asked: int = 99                                       # turns since the Refiner was called
+    bumps: int = 0                                        # steps of walks that were blocked since then
+    unwritten: set = field(default_factory=set)           # found out in this context, not in memory yet
 
     def kind(self, cell: tuple[int, int], place: str = "") -> str:
         """What a cell of the map is, by the legend; "" where nothing was seen yet."""
@@ -98,15 +105,19 @@ def read_observation(text: str, view: View) -> None:
 
 def read_overview(text: str, view: View) -> None:
     """Memory titles: things known, doors and where they lead, places explored, objectives."""
-    for path, id, place, x, y, door in ENTRY.findall(text):
+    for path, id, place, x, y, shut, door in ENTRY.findall(text):
         cell = (place, int(x), int(y))
         if path.startswith("objectives"):
-            view.objectives.append((id, cell))
+            continue
+        if shut:
+            view.shut.add(cell)
             continue
         view.known[cell] = len(view.known)
         if door:
             view.leads[cell] = door
-    for place, x, y, said in re.findall(r"^- \S+: (\w+) \((-?\d+), (-?\d+)\): '.' says: (.*)$", text, re.M):
+    view.objectives = [(id, place, (int(x), int(y)) if x else None) for id, place, x, y in GOAL.findall(text)]
+    for place, x, y, symbol, said in re.findall(r"^- \S+: (\w+) \((-?\d+), (-?\d+)\): '(.)' says: (.*)$", text, re.M):
+        view.maps[place].setdefault((int(x), int(y)), symbol)      # the legend may tell what it is
         view.texts.setdefault((place, int(x), int(y)), said)
     view.explored |= set(re.findall(r"^- (?:\S*/)?\w+: (\w+): explored", text, re.M))
 
@@ -128,34 +139,49 @@ def read_results(text: str, view: View) -> None:
         cell = view.at((int(x), int(y)))
         view.used[cell], view.texts[cell] = view.turns, said
         view.uses.append(cell)
+        for known in [c for c in view.failed if c[0] == view.place]:                   # it may have opened a way
+            del view.failed[known]
+    for page in re.findall(r'"A: text: ([^"]*)|"final_reasoning": "it says: ([^"]*)"', text):
+        view.pages.append("".join(page))
+        if view.uses and len(view.texts[view.uses[-1]]) < 300:
+            view.texts[view.uses[-1]] += " / " + "".join(page)
     if rows := re.search(r'"map": (\[[^\]]*\])', text):                            # what a walk in the dark saw on its way
         for y, row in enumerate(json.loads(rows[1])):
             view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
             view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
+    view.bumps += text.count("blocked") if '"goal"' in text else 0
     # A walk that a battle or something new broke off did not fail.
     if goal := re.search(r'"success": false, "from": .*?"goal": \[(-?\d+), (-?\d+)\], "in": "overworld", "things": \[\]', text):
         view.failed[view.at((int(goal[1]), int(goal[2])))] += 1
 
 
 def read_context(messages: list[Message]) -> View:
-    view = View()
+    view, told = View(), set()
     for m in messages:
         text = content(m)
         if m["role"] == "user" and "Game State:" in text:
             observation, _, overview = text.partition("\n\nYour harness\n")
             read_overview(overview, view)
+            before = view.place
             read_observation(observation, view)
+            view.arrived = view.turns if view.place != before else view.arrived
             view.visits[view.at(view.pos)] += 1
-            view.turns += 1
+            view.turns, view.asked = view.turns + 1, view.asked + 1
         elif m["role"] == "tool":
             read_results(text, view)
         elif m["role"] == "assistant":
-            view.explored |= set(re.findall(r"^(\w+) is explored", text))
+            told |= set(re.findall(r"^(\w+) is explored", text))
             for call in m.get("tool_calls", []):
+                if call["function"]["name"] == "evolve_harness":         # a better walk may get there
+                    view.asked = view.bumps = 0
+                    view.failed.clear()
                 args = json.loads(call["function"]["arguments"])
                 for y, row in enumerate((args.get("args") or {}).get("known", [])):          # its own notes on a dark place
                     view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
                     view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
                 if aim := re.search(r"towards \((-?\d+), (-?\d+)\)", call["function"]["arguments"]):
                     view.tries[view.at((int(aim[1]), int(aim[2])))] += 1
+    view.unwritten = (view.leads.keys() | view.used.keys()) - view.known.keys() | told - view.explored
+    view.explored |= told
+    view.shut -= view.leads.keys()
     return view

@@ -49,8 +49,10 @@ class Turn:
 
     def decide(self) -> tuple[str, str, dict]:
         view = self.view
-        if "return_control" in self.tools and view.state not in ("dialogue", "menu", "battle"):
-            return "the text is closed", "return_control", {"reasoning": f"done at {view.place} {view.pos}"}
+        busy = ("dialogue", "menu", "battle") if "run_skill" in self.tools else ("dialogue", "menu")         # a reader does not fight
+        if "return_control" in self.tools and view.state not in busy:
+            said = f"it says: {' / '.join(view.pages)[:300]}" if view.pages else f"done at {view.place} {view.pos}"
+            return "the text is closed", "return_control", {"reasoning": said}
         if view.state == "battle":
             return self.fight()
         if view.state in ("dialogue", "menu"):
@@ -75,17 +77,18 @@ class Turn:
         if (skill := self.entry("fight")) and "run_skill" in self.tools and self.view.menu[0]:
             return "fight", "run_skill", {"skill_id": skill, "args": {}, "reasoning": "in a battle"}
         kind, cursor, options = self.view.menu
-        if kind == "battle menu":
-            want = options[0]
+        left = re.findall(r"(?:moves: |; )(.+?) PP (\d+)", self.view.text)
+        if kind == "battle menu":                        # the first entry fights, the last runs
+            want = options[0 if not left or any(int(pp) for _, pp in left) else -1]
         elif kind == "moves":
-            left = re.findall(r"(?:moves: |; )(.+?) PP (\d+)", self.view.text)
             want = self.rng.choice([name for name, pp in left if int(pp) and name in options] or options)
         else:
-            return "read on", *self.press(["A"], "a text in the battle")
+            return "read on", *self.press(["A"] * (1 if skill else 2), "a text in the battle")
         steps = options.index(want) - options.index(cursor) if cursor in options else 0
         way = ["DOWN"] * steps if steps > 0 else ["UP"] * -steps
         if kind == "battle menu":                        # two columns
-            way = ["UP"] * (options.index(cursor) // 2) + ["LEFT"] * (options.index(cursor) % 2) if cursor in options else []
+            at, to = options.index(cursor) if cursor in options else 0, options.index(want)
+            way = ["UP"] * (at // 2) + ["LEFT"] * (at % 2) + ["DOWN"] * (to // 2) + ["RIGHT"] * (to % 2)
         return f"choose {want}", *self.press([*way, "A"], f"choose {want}")
 
     # -- the map
@@ -93,28 +96,45 @@ class Turn:
     def explore(self) -> tuple[str, str, dict]:
         """What to do next in the overworld: an objective, something new near by, a way on, or something known once more."""
         view = self.view
-        if view.objectives:
-            return self.pursue(*view.objectives[0])
+        if (len(view.unwritten) >= 2 or view.bumps >= 3) and view.asked >= 12 and not view.objectives and "evolve_harness" in self.tools:      # before the context forgets it
+            return "this is worth remembering", "evolve_harness", {
+                "num_steps": 40, "reasoning": f"{len(view.unwritten)} new facts, {view.bumps} bumps"}
         if target := self.in_order():
             return self.approach(target)
+        if view.objectives and (step := self.pursue(*view.objectives[0])):
+            return step
         x, y = view.pos
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
         new = [c for c in view.maps[view.place] if view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
         new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known.keys()) and not self.moved(c)]
+        steps = self.distances() if view.shut else {}    # what was out of reach is new again once floor leads there
+        new = [c for c in new if view.at(c) not in view.shut or any((c[0] + dx, c[1] + dy) in steps for dx, dy in WAYS)]
         again = random.Random(f"{view.turns // 10} {view.place}").random() < 0.2           # now and then a second look
         frontier = self.frontier() if view.place not in view.explored or again else []
+        if not view.dark and view.arrived < 2 and view.turns >= 30 and not any(c[0] == view.place for c in view.used) and len(
+                {to for c, to in view.leads.items() if c[0] == view.place}) > 1:
+            frontier = []                                # nothing new for as long as it remembers, and there are ways on
         familiar = min(sum(c[0] == view.place for c in view.known), 10)                    # a place well known can wait
         ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
         ranked += [(cost + 2 * familiar, c) for cost, c in frontier]
-        door = self.onward() if frontier else None
-        ranked += [(far(door) + 25, door)] if door and far(door) else []
+        door = self.onward(later=True) if frontier and not view.objectives else None
+        ranked += [(far(door) / 2 + 8, door)] if door and far(door) else []         # what was found last comes before the rest of a place
         # What was tried in vain is out of reach for now: with a walking skill at once, without one after a while.
-        vain = lambda c: sum(n for (at, i, j), n in view.failed.items() if at == view.place and abs(i - c[0]) + abs(j - c[1]) < 3)
+        vain = lambda c: self.vain(view.at(c))
         back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)          # to and fro is no progress
         walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
-        reach = [(cost + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
+        # Without memory the nearest would be the same again and again: then chance decides, until something was used.
+        chance = lambda what: random.Random(f"{self.seed} {view.place} {view.uses[-3:]} {what}")
+        width, height = view.size.get(view.place, (1, 1))
+        spots = [(chance(k).randrange(width), chance(-k).randrange(height)) for k in range(1, 20)]
+        goal = next((s for s in spots if s not in view.seen[view.place]), view.pos)
+        if not walks and view.arrived > 1 and not self.edges_untried() and (sides := self.sides_untried()) and chance("edge").random() < 0.5:
+            return self.wander((width // 2 + sides[0][0] * (width // 2), height // 2 + sides[0][1] * (height // 2)))
+        drawn = {c: 0.5 * (abs(c[0] - goal[0]) + abs(c[1] - goal[1])) for _, c in frontier} | {c: 30 * chance(c).random() for c in new}
+        luck = lambda c: 0 if walks else drawn.get(c, 0)
+        reach = [(cost + luck(c) + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
                  if tries(c) < 12 and vain(c) < (1 if walks else 9)]
-        if reach and min(reach)[0] < 60:
+        if reach and (min(reach)[0] < 60 or view.place not in view.explored):
             return self.approach(min(reach)[1])
         lost = [c for _, c in frontier if tries(c) < 6]
         if walks and lost:                               # the walking skill does not get there: on foot, then
@@ -122,6 +142,10 @@ class Turn:
         if not frontier and view.place not in view.explored:
             return f"{view.place} is explored", *self.go_on()[1:]
         return self.go_on()
+
+    def vain(self, cell: Cell) -> int:
+        """How many walks to it or next to it failed."""
+        return sum(n for (at, i, j), n in self.view.failed.items() if at == cell[0] and abs(i - cell[1]) + abs(j - cell[2]) < 3)
 
     def frontier(self) -> list[tuple[float, tuple[int, int]]]:
         """(cost, cell): the floor cell from which most of the map comes on the screen that has not been on it, for its distance."""
@@ -138,8 +162,10 @@ class Turn:
             l, t, r, b = max(i - left, 0), max(j - up, 0), min(i + right + 1, width), min(j + down + 1, height)
             gain = total[b, r] - total[t, r] - total[b, l] + total[t, l]
             if gain >= (1 if view.dark else 2):
-                found.append((steps.get((i, j), 20 + abs(i - x) + abs(j - y)) + 10 - 0.25 * min(gain, 40), (i, j)))
-        return [f for f in sorted(found)[:12] if f[0] < 32 or view.dark]         # a sliver far away is not worth the walk
+                cost = steps.get((i, j), 20 + abs(i - x) + abs(j - y)) + 10 - 0.25 * min(gain, 40)
+                if cost < 32 or gain >= 12 or view.dark:                 # a sliver far away is not worth the walk
+                    found.append((cost, (i, j)))
+        return sorted(found)[:12]
 
     def distances(self) -> dict[tuple[int, int], int]:
         """Steps to each cell that can be reached over floor that was seen."""
@@ -156,18 +182,21 @@ class Turn:
         """Is this a person who was spoken to a few cells away, where nobody stands now?"""
         view, person = self.view, self.view.kind(cell) == "person"
         return person and any(place == view.place and abs(x - cell[0]) + abs(y - cell[1]) <= 6 and view.kind((x, y)) == "floor"
-                              for place, x, y in view.known.keys() | view.used.keys() - view.leads.keys())
+                              for place, x, y in (view.known.keys() | view.used.keys()) - view.leads.keys())
+
+    def sides_untried(self) -> list[tuple[int, int]]:
+        """Ways off the map's edge to places that are not known to be there."""
+        view = self.view
+        gone = {place for (at, *_), place in view.leads.items() if at == view.place}
+        return [SIDES[side.split()[0]] for side in view.edges[view.place] if side.split("(")[1].rstrip(")") not in gone]
 
     def edges_untried(self) -> list[tuple[int, int]]:
         """Cells beyond the map's edge, next to floor, on a side that goes on to a place not known to be behind it."""
         view, out = self.view, []
         width, height = view.size.get(view.place, (0, 0))
-        gone = {place for (at, *_), place in view.leads.items() if at == view.place}
-        for side in view.edges[view.place]:
-            way, place = SIDES[side.split()[0]], side.split("(")[1].rstrip(")")
-            if place not in gone:
-                border = lambda c, way=way: not (0 <= c[0] + way[0] < width and 0 <= c[1] + way[1] < height)
-                out += [(c[0] + way[0], c[1] + way[1]) for c in view.maps[view.place] if border(c) and view.kind(c) == "floor"]
+        for way in self.sides_untried():
+            border = lambda c, way=way: not (0 <= c[0] + way[0] < width and 0 <= c[1] + way[1] < height)
+            out += [(c[0] + way[0], c[1] + way[1]) for c in view.maps[view.place] if border(c) and view.kind(c) == "floor"]
         return out
 
     def route(self, good: set[str]) -> tuple[int, int] | None:
@@ -186,13 +215,31 @@ class Turn:
                 queue += [(to, door) for to, _ in sorted(ways[place])]
         return None
 
+    def gatekeeper(self) -> tuple[int, int] | None:
+        """On to whatever is next to a door that could not be reached, if it was not asked lately: something may have changed."""
+        view = self.view
+        for place, x, y in sorted(view.shut, key=lambda c: -view.known.get(c, 0)):
+            near = sorted((abs(i - x) + abs(j - y), i, j) for at, i, j in (view.known.keys() | view.used.keys()) - view.leads.keys() if at == place)
+            if near and near[0][0] < 6 and (target := (place, *near[0][1:])) not in view.used and self.vain(target) < 2:
+                if step := target[1:] if place == view.place else self.route({place}):
+                    return step
+        return None
+
     def go_on(self) -> tuple[str, str, dict]:
         """Nothing new here: to a place that is not explored, else to a thing already known, any one."""
         view = self.view
+        if step := self.gatekeeper():
+            return self.approach(step)
         order = {**dict.fromkeys(sorted(view.used), 999), **view.known}
         recent = sorted(view.used, key=view.used.get)[-2:]
-        things = sorted((c for c in order if c not in view.leads and c not in recent and view.failed[c] < 2
+        done = lambda c: c[0] == view.place and view.used.get(c, 0) >= view.arrived > 1
+        things = sorted((c for c in order if c not in view.leads and c not in recent and self.vain(c) < 2 and not done(c)
                          and not (c[0] == view.place and view.kind(c[1:]) in PLAIN)), key=lambda c: -order[c])
+        found = self.found()
+        if found and found.get(view.place, -1) == max(found.values()):                    # the way ends here: ask everybody once more
+            asked = [c[1:] for c in things if c[0] == view.place and view.kind(c[1:]) == "person"]
+            if asked:
+                return self.approach(asked[0])
         # What was found last is where the way stopped: most likely there something has changed. It sticks to one choice.
         rng = random.Random(f"{self.seed} {recent} {len(view.known)}")
         door = self.onward()
@@ -216,12 +263,18 @@ class Turn:
         right = next(n for n in (2, 1, 0) if done[len(done) - n:] == named[:n])
         return named[right][1:]
 
-    def onward(self) -> tuple[int, int] | None:
-        """The door on the way to the place that was found last of those that are not explored."""
-        view, found = self.view, {}
-        for cell, place in view.leads.items():
-            found[place] = max(found.get(place, 0), view.known.get(cell, 999))
-        places = sorted({*found} - view.explored - {view.place}, key=lambda p: (-found[p], p))
+    def found(self) -> dict[str, int]:
+        """Places that a door leads to -> when they were found, as memory tells; 999: just now."""
+        out: dict[str, int] = {}
+        for cell, place in self.view.leads.items():
+            out[place] = min(out.get(place, 999), self.view.known.get(cell, 999))
+        return out
+
+    def onward(self, later: bool = False) -> tuple[int, int] | None:
+        """The door on the way to the place that was found last of those that are not explored; later: found after this one."""
+        view, found = self.view, self.found()
+        least = found.get(view.place, -1) if later else -1
+        places = sorted((p for p in {*found} - view.explored - {view.place} if found[p] > least), key=lambda p: (-found[p], p))
         return next((door for door in (self.route({p}) for p in places) if door), None)
 
     def leave(self) -> tuple[str, str, dict] | None:
@@ -231,22 +284,28 @@ class Turn:
                        if c[0] == view.place and view.failed[c] < 1 and view.crossed[frozenset((to, view.place))] < 4)
         return self.approach(doors[0][1], leaving=True) if doors else None
 
-    def pursue(self, id: str, cell: Cell) -> tuple[str, str, dict]:
-        """The first objective: go there, interact or step on it, then take it off the list."""
-        view = self.view
-        if view.used.get(cell, -1) > 0 and view.used[cell] >= view.turns - 6 or view.visits[cell] and view.kind(cell[1:], cell[0]) not in TOUCH:
+    def pursue(self, id: str, place: str, spot: tuple[int, int] | None) -> tuple[str, str, dict] | None:
+        """The first objective: go there, interact or step on it, then note what it said. None: look around here first."""
+        view, cell = self.view, (place, *(spot or ()))
+        used = [c for c in view.uses if c[:len(cell)] == cell and view.used[c] >= view.turns - 6]
+        if used and (said := " ".join(view.texts[used[-1]].replace("▼", "").split())):
+            title = f"{place} {used[-1][1:]}: '{view.maps[place].get(used[-1][1:], '.')}' says: {said}"
+            return f"objective {id} is done", "process_memory", {
+                "action": "update", "entries": [{"id": id, "title": title[:200], "path": "places"}], "reasoning": "done"}
+        if spot and view.visits[cell] and view.kind(spot, place) not in TOUCH:
             return f"objective {id} is done", "process_memory", {"action": "delete", "entries": [{"id": id}], "reasoning": "done"}
-        if cell[0] == view.place:
-            return self.approach(cell[1:])
-        door = self.route({cell[0]})
-        return self.approach(door) if door else self.wander(None)
+        target = spot if place == view.place else self.route({place})
+        return self.approach(target, hidden=target == spot) if target and self.vain(view.at(target)) < 3 else None
 
-    def approach(self, target: tuple[int, int], leaving: bool = False) -> tuple[str, str, dict]:
-        """Interact with the target when it is next to the player (or behind a counter), else move towards it."""
+    def approach(self, target: tuple[int, int], leaving: bool = False, hidden: bool = False) -> tuple[str, str, dict]:
+        """Interact with the target when it is next to the player (or behind a counter), else move towards it.
+
+        hidden: somebody may stand there whom only a nearer look will show."""
         view, (x, y) = self.view, self.view.pos
         width, height = view.size.get(view.place, (99, 99))
         outside = not (0 <= target[0] < width and 0 <= target[1] < height)
-        stands = [target] if view.kind(target) not in TOUCH and not outside else self.stands(target, outside)
+        hidden = hidden and max(abs(target[0] - x), abs(target[1] - y)) > 3
+        stands = [target] if view.kind(target) not in TOUCH and not outside and not hidden else self.stands(target, outside)
         way = next(((dx, dy) for dx, dy in WAYS for n in (1, 2) if (x + n * dx, y + n * dy) == target and (x, y) in stands), None)
         if way and view.kind(target) in TOUCH:
             return f"use the {view.kind(target)} at {target}", *self.press([self.press.name(way), "A"], f"face {target} and interact")
@@ -269,17 +328,20 @@ class Turn:
     def stands(self, target: tuple[int, int], outside: bool) -> list[tuple[int, int]]:
         """Cells from which the target can be used: next to it, or over a counter."""
         view, out = self.view, []
+        width, height = view.size.get(view.place, (99, 99))
         for dx, dy in WAYS:
             beside, beyond = (target[0] - dx, target[1] - dy), (target[0] - 2 * dx, target[1] - 2 * dy)
             if view.kind(beside) == "counter" and not outside:
                 out.append(beyond)
-            elif view.kind(beside) in ("floor", "tall grass", "door"):
+            elif view.kind(beside) in ("floor", "tall grass", "door", ""):
                 out.append(beside)
-        return out
+        return [c for c in out if 0 <= c[0] < width and 0 <= c[1] < height]
 
     def wander(self, target: tuple[int, int] | None) -> tuple[str, str, dict]:
-        """No walking skill: one direction, away from cells seen often and, if there is one, towards the target."""
+        """No walking skill: a few presses over floor that was seen; else one way, away from cells seen often, towards the target."""
         view, (x, y) = self.view, self.view.pos
+        if target and (way := self.path(target)):
+            return f"press {way[0]}", *self.press(way[:3], f"towards {target}")
 
         def cost(way: tuple[int, int]) -> float:
             cell, name = (x + way[0], y + way[1]), self.press.name(way)
@@ -292,6 +354,19 @@ class Turn:
         while count < 3 and view.kind(ahead) == "floor" and (target is None or ahead[0] != target[0] and ahead[1] != target[1]):
             ahead, count = (ahead[0] + way[0], ahead[1] + way[1]), count + 1
         return f"press {self.press.name(way)}", *self.press([self.press.name(way)] * count, f"towards {target or 'new ground'}")
+
+    def path(self, target: tuple[int, int]) -> list[str]:
+        """Presses over seen floor to the target or next to it; [] where there is no such way."""
+        view, steps, out = self.view, self.distances(), []
+        ends = [c for c in [target, *((target[0] - dx, target[1] - dy) for dx, dy in WAYS)] if c in steps]
+        cell = min(ends, key=steps.get) if ends else view.pos
+        while cell != view.pos:
+            way = next(w for w in WAYS if steps.get((cell[0] - w[0], cell[1] - w[1]), 999) == steps[cell] - 1)
+            cell = (cell[0] - way[0], cell[1] - way[1])
+            out.append(self.press.name(way))
+        if len(ends) and target not in steps and not out and view.kind(target) not in TOUCH:
+            return []
+        return [] if out and view.blocked[(view.at(view.pos), out[-1])] else out[::-1]
 
 
 class Presser:
