@@ -1,7 +1,7 @@
 """Continual Harness (arXiv 2605.09998): an agent plays a long game without a reset while a Refiner edits its harness.
 
     python run.py                                      lantern, an open cartridge, with the offline scripted model:
-                                                       under a minute, no key, no ROM, no GPU, no cost
+                                                       a minute or two, no key, no ROM, no GPU, no cost
     python run.py --game red --rom red.gb --model gpt-5-mini
     python run.py --run runs/NAME --resume             go on after a stop or a kill
     python run.py --run runs/NAME --replay             re-execute the log with no model and compare every step
