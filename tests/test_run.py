@@ -47,6 +47,14 @@ def test_a_run_ends_with_one_json_line(finished):
     assert {p.name for p in folder.iterdir()} == {"settings.json", "replies.jsonl", *LOGS, "harness.json", "checkpoint", "frames"}
 
 
+def test_the_newcomers_run_ends_with_the_table_of_the_readme(tmp_path):
+    status, out, err = play("--run", tmp_path / "run")
+    shown = (ROOT / "README.md").read_text().split("<!-- play -->")[1].split("<!-- /play -->")[0]
+    assert status == 0 and "finished: " in out, err
+    for line in shown.strip("\n").splitlines():
+        assert line.strip() == "..." or line.strip() in out
+
+
 def test_the_fold_of_the_edits_is_harness_json(finished):
     folder, row = finished
     saved = json.loads((folder / "harness.json").read_text())
