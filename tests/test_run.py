@@ -157,8 +157,9 @@ def test_undo_after_a_kill_is_not_lost(tmp_path):
     undone = h.undo(folder, skill.version)
     status, out, err = play("--run", folder, "--resume", "--json", "--steps", undone.step + 8)
     assert status == 0, err
-    calls = {r["t"]: r["reply"]["calls"][0]["name"] for r in h.read_rows(folder / "trajectory.jsonl")}
-    assert all(name == "press_buttons" for t, name in calls.items() if t > undone.step)
+    assert [e for e in h.read_edits(folder / "edits.jsonl") if e.by == "undo" and e.id == skill.id]
+    late = [c for r in h.read_rows(folder / "trajectory.jsonl") if r["t"] > undone.step for c in r["reply"]["calls"]]
+    assert late and not any(c["args"].get("skill_id") == skill.id for c in late)            # ids are never used twice
     assert play("--run", folder, "--replay")[0] == 0
 
 
