@@ -15,7 +15,6 @@ MOVE = re.compile(r"(\w+) '(.)' \((\d+), (\d+)\)(?: -> (?:(\w+) )?\((\d+), (\d+)
 TALK = re.compile(r"\w+ at '(.)' \((-?\d+), (-?\d+)\): text: ([^\"]*)")
 BEGIN = re.compile(r"\w+ '(.)' \(\d+, \d+\): a battle begins")
 HIT = re.compile(r"A on ([A-Z][\w ]*?): [^\"]*?\[enemy \w+ \(([\w/]+)\) (\d+)->(\d+)")
-TRIED = re.compile(r"A on ([A-Z][\w ]*?): text: ")
 MEND = re.compile(r"A on ([A-Z][\w ]*?): [^\"]*?\[own HP (\d+)->(\d+)\]")
 RULES = {                                                # what it adds to the policy for a signature
     "blocked_moves": "When a move was blocked, do not press the same direction again; look at the symbol in front of you.",
