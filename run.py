@@ -11,14 +11,13 @@ trajectory and the observation, and answers with tool calls. 3. Act: each call i
 steps 25, 50, ..., 200, 300, ... the Refiner reads the window and edits H; the next step sees the new H. 5. Keep: every
 reply and every step is on the disk before the next one begins; nothing is ever reset.
 """
-import argparse
 import json
 import os
 import shutil
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 if sys.version_info < (3, 10):
@@ -29,92 +28,18 @@ try:
     from tqdm import tqdm
 
     from ch import MAIN, PROBE, Agent, saw
-    from env import GAMES, Env, Step, open_env
-    from harness import Edit, Uses, fold, imported, read_edits
-    from models import Model, ModelError, Usage, fill, open_model
+    from env import Env, Step
+    from harness import Edit, Uses, fold, read_edits
+    from models import Model, ModelError, Usage
     from refiner import Schedule, refine
-    from runlog import (BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_line, append_row, cached_share, locked,
-                        read_checkpoint, read_rows, write_atomic, write_checkpoint)
+    from runlog import BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_row, cached_share, locked, read_checkpoint, read_rows, write_checkpoint
+    from settings import Settings, new_folder, open_game, open_models, parse, read_settings, start_edits
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
     sys.exit(2)
 
-HERE = Path(__file__).parent
 EVERY, SHOTS, FORMAT_ERRORS = 10, 25, 10     # steps between checkpoints, between frames; replies without a call that end a run
 LOGS = ("trajectory.jsonl", "edits.jsonl", "refinements.jsonl")
-
-
-def flag(default: object, help: str) -> object:
-    return field(default=default, metadata={"help": help})
-
-
-@dataclass
-class Settings:
-    """One field a flag: its name, its default, its help."""
-
-    game: str = flag("lantern", "lantern, toy, red, blue, yellow")
-    rom: str = flag("", "red, blue, yellow: your own ROM (or the environment variable CH_ROM)")
-    state: str = flag("", "start from a PyBoy state of that ROM instead of from power-on")
-    model: str = flag("scripted", "scripted, local (a tiny real one, `make local`), or a model's name")
-    base_url: str = flag("", "an OpenAI-compatible server; without it the provider follows from the model's name")
-    actions: str = flag("auto", "how calls are made: tools, json (by response_format), auto (json after 3 replies with no call)")
-    prices: str = flag("", "your own price file (models/prices.json)")
-    refiner_model: str = flag("", "the Refiner's model (the agent's)")
-    harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
-    bootstrap: str = flag("", "start from another run's H: its folder or its harness.json")
-    frozen: bool = flag(False, "no refinement")
-    schedule: str = flag("25,25,200,100", "refine at: warm-up, early period, until, late period")
-    frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
-    window: int = flag(50, "steps that the Refiner reads")
-    stall: int = flag(20, "unchanged steps before the Refiner is called early (0: never)")
-    vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: if it can name a known picture)")
-    steps: int = flag(0, "stop after so many steps (0: no limit)")
-    presses: int = flag(0, "stop after so many button presses (0: no limit)")
-    dollars: float = flag(0.0, "stop before the call that could pass so many dollars (0: no limit)")
-    seconds: float = flag(0.0, "stop after so many seconds of this session (0: no limit)")
-    seed: int = flag(0, "everything random: the cartridge, the scripted model, the sandbox")
-    run: str = flag("", "the run's folder (a new one in runs/)")
-    resume: bool = flag(False, "go on with --run")
-    replay: bool = flag(False, "re-execute --run from its log, with no model, and compare every step")
-    json: bool = flag(False, "one JSON line at the end, no progress bar")
-
-
-FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",
-        "state", "actions", "prices"}        # may change on --resume
-HOME = {"run", "resume", "replay", "json", "rom"}       # not part of settings.json: they say nothing about what happened
-
-
-def parse(argv: list[str] | None) -> tuple[Settings, set[str]]:
-    """Flags -> settings, and the names that were given. A bad flag: argparse prints one line and exits with 2."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    parser.error = lambda message: (print(f"run.py: {message}; `python run.py --help` lists the flags", file=sys.stderr), sys.exit(2))
-    for f in fields(Settings):
-        kind = {"action": "store_true"} if f.type in (bool, "bool") else {"type": type(f.default), "metavar": f.name.upper()}
-        parser.add_argument("--" + f.name.replace("_", "-"), default=argparse.SUPPRESS,
-                            help=f"{f.metadata['help']}" + (f" ({f.default})" if f.default not in (False, "", 0) else ""), **kind)
-    given = vars(parser.parse_args(argv))
-    return Settings(**given), set(given)
-
-
-def start_edits(settings: Settings) -> tuple[list[Edit], list[str]]:
-    """The edits that make the run's first H, and the agent's tools."""
-    name = f"expert-{GAMES.get(settings.game, settings.game)}" if settings.harness == "expert" else settings.harness
-    path = HERE / "harnesses" / f"{name}.json" if "/" not in name and not name.endswith(".json") else Path(name)
-    if settings.bootstrap:
-        path = Path(settings.bootstrap)
-        path = path / "harness.json" if path.is_dir() else path
-    try:
-        row = json.loads(path.read_text(encoding="utf-8"))
-        row.setdefault("prompt", fill("seed_policy"))
-        if settings.bootstrap:
-            for part in ("subagents", "skills", "memory"):
-                for entry in row.get(part, {}).values():
-                    entry["source"] = "bootstrapped"
-        return imported(row)
-    except FileNotFoundError:
-        raise BadInput(f"no harness at {path}: --harness takes min, ch, expert or a harness.json, --bootstrap a run's folder") from None
-    except (ValueError, AttributeError, TypeError) as e:
-        raise BadInput(f"{path} is no harness: {e}") from None
 
 
 class Run:
@@ -124,7 +49,6 @@ class Run:
         """models: by name; {} re-executes the log and nothing else. people: a person's edits that are still to be taken up."""
         self.settings, self.folder, self.env, self.models, self.live = settings, folder, env, models, bool(models)
         self.schedule, self.start, self.shown, self.refinements = Schedule.parse(settings.schedule), time.monotonic(), 0, []
-        model = lambda role: models[role.startswith("refine") and settings.refiner_model or settings.model]
         head, state = read_checkpoint(folder / "checkpoint")
         self.people = people if people is not None else self.pending_people(head)
         if head and self.live:
@@ -134,7 +58,7 @@ class Run:
             os.truncate(folder / name, min(head.get("sizes", {}).get(name, 0), (folder / name).stat().st_size))
         self.edits = read_edits(folder / "edits.jsonl")
         first, tools = start_edits(settings) if not self.edits else ([], json.loads((folder / "settings.json").read_text())["tools"])
-        self.recorder = Recorder(folder / "replies.jsonl", model if models else None, head.get("replies", 0), settings.dollars)
+        self.recorder = Recorder(folder / "replies.jsonl", (lambda role: models[settings.model_of(role)]) if models else None, head.get("replies", 0), settings.dollars)
         self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=head.get("vision"),
                            on_step=self.on_step, on_edit=self.on_edit)
         for edit in first:
@@ -286,43 +210,6 @@ class Run:
         return "\n".join(lines + [f"everything is in {self.folder}: `python harness.py log {self.folder}` lists the edits of H"])
 
 
-def read_settings(settings: Settings, given: set[str]) -> Settings:
-    """The settings of a run that exists, with the flags that may change."""
-    path = Path(settings.run or "(no --run)", "settings.json")
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise BadInput(f"{path} can't be read: --resume and --replay need --run with the folder of a run") from None
-    if fixed := sorted(given - FREE):
-        raise BadInput(f"--{fixed[0].replace('_', '-')} can't change in a run that exists; start a new one, or leave it out")
-    known = {f.name for f in fields(Settings)}
-    return replace(settings, **{k: v for k, v in saved.items() if k in known and k not in given})
-
-
-def new_folder(settings: Settings, folder: Path) -> None:
-    """Make the run's folder with its settings.json. Raises BadInput; then nothing is left behind."""
-    _, tools = start_edits(settings)
-    try:
-        if folder.exists() and any(folder.iterdir()):
-            raise BadInput(f"{folder} exists already: --resume goes on with it; or choose another --run")
-        folder.mkdir(parents=True, exist_ok=True)
-        row = {k: v for k, v in asdict(settings).items() if k not in HOME} | {"tools": tools}
-        write_atomic(folder / "settings.json", json.dumps(row, indent=1).encode())
-    except OSError as e:
-        raise BadInput(f"{folder} can't be written ({e.strerror}); choose another place with --run") from None
-
-
-def open_models(settings: Settings, folder: Path) -> dict[str, Model]:
-    """The agent's model and the Refiner's, by name. What they have to say on the way goes to model.log. Raises ModelError."""
-    options = {"actions": settings.actions, "prices": settings.prices, "log": lambda line: append_line(folder / "model.log", line)}
-    return {name: open_model(name, settings.seed, settings.base_url, **options)
-            for name in sorted({settings.model, settings.refiner_model or settings.model})}
-
-
-def open_game(settings: Settings) -> Env:
-    return open_env(settings.game, settings.rom or os.environ.get("CH_ROM", ""), settings.seed, settings.frames, settings.state)
-
-
 def replay(settings: Settings, folder: Path) -> int:
     """Re-execute the log in a copy and compare each step with the logged one. 0 when all are equal."""
     logged = [Step.from_json(row) for row in read_rows(folder / "trajectory.jsonl")]
@@ -349,21 +236,17 @@ def replay(settings: Settings, folder: Path) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    settings, given = parse(argv)
+    settings, given = parse(__doc__, argv)
     run = None
     try:
         if settings.resume or settings.replay:
             settings = read_settings(settings, given)
-        settings.frozen = settings.frozen or settings.harness in ("min", "expert") and not settings.bootstrap
+        settings.check()
         Schedule.parse(settings.schedule)
         if settings.replay:
             with locked(Path(settings.run)):
                 return replay(settings, Path(settings.run))
-        if any(c in settings.base_url for c in "@?"):
-            raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
-        if settings.actions not in ("auto", "tools", "json"):
-            raise BadInput(f"--actions {settings.actions}: it takes auto, tools or json")
-        folder = Path(settings.run or HERE / "runs" / f"{settings.game}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        folder = Path(settings.run or Path(__file__).parent / "runs" / f"{settings.game}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
         models, env = open_models(settings, folder), open_game(settings)       # before anything is written
         if not settings.resume:
             new_folder(settings, folder)

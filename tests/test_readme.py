@@ -14,7 +14,8 @@ FILES = {
     "env.py": "the `Env` contract, Observation, Step, the PyBoy environment",
     "ch.py": "one turn: context → model → calls → results; tools, sub-agents",
     "refiner.py": "the schedule, failure signatures, the four passes",
-    "run.py": "settings, the loop, checkpoint, resume, replay",
+    "run.py": "the loop, checkpoint, resume, replay",
+    "settings.py": "a field is a flag; what the flags open",
     "runlog.py": "a run's files: append-only logs, the reply log, the lock",
     "sandbox.py": "model-written Python, run without the power to do harm",
     "models/__init__.py": "the seam: `model(messages, tools) -> Reply`",
@@ -36,7 +37,7 @@ FILES = {
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["env"], ["games.toy", "refiner"], ["ch"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
+          ["harness"], ["env"], ["games.toy", "refiner"], ["ch", "settings"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
 
 
 def tracked():
@@ -68,7 +69,7 @@ def test_every_path_and_flag_that_the_readme_names_exists():
     text = (ROOT / "README.md").read_text()
     for path in re.findall(r"`((?:tests|games|prompts|harnesses)/[\w./]*)`", text):
         assert (ROOT / path).exists(), path
-    source = (ROOT / "run.py").read_text()
+    source = (ROOT / "settings.py").read_text()
     for flag in set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"<!--.*?-->", "", text))) - {"help", "game", "table", "seeds", "jobs"}:
         assert f"{flag.replace('-', '_')}: " in source, flag
 

@@ -17,8 +17,9 @@ LOGS = ("trajectory.jsonl", "edits.jsonl", "refinements.jsonl")
 
 def start(*flags, **more):
     env = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY") and k != "CH_ROM"}
+    # A shell's background job ignores Ctrl-C and so would everything that it starts: here it must count.
     return subprocess.Popen([PYTHON, ROOT / "run.py", *map(str, flags)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            cwd="/", env=env | more)
+                            cwd="/", env=env | more, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def play(*flags, **more):
