@@ -1,0 +1,136 @@
+"""A run's settings: a field of `Settings` is a flag of run.py and a key of settings.json. Also what the flags open."""
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+
+from env import GAMES, Env, open_env
+from harness import Edit, imported
+from models import Model, fill, open_model
+from runlog import BadInput, append_line, write_atomic
+
+HERE = Path(__file__).parent
+
+
+def flag(default: object, help: str) -> object:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class Settings:
+    """One field a flag: its name, its default, its help."""
+
+    game: str = flag("lantern", "lantern, toy, red, blue, yellow")
+    rom: str = flag("", "red, blue, yellow: your own ROM (or the environment variable CH_ROM)")
+    state: str = flag("", "start from a PyBoy state of that ROM instead of from power-on")
+    model: str = flag("scripted", "scripted, local (a tiny real one, `make local`), or a model's name")
+    base_url: str = flag("", "an OpenAI-compatible server; without it the provider follows from the model's name")
+    actions: str = flag("auto", "how calls are made: tools, json (by response_format), auto (json after 3 replies with no call)")
+    prices: str = flag("", "your own price file (models/prices.json)")
+    refiner_model: str = flag("", "the Refiner's model (the agent's)")
+    harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
+    bootstrap: str = flag("", "start from another run's H: its folder or its harness.json")
+    frozen: bool = flag(False, "no refinement")
+    schedule: str = flag("25,25,200,100", "refine at: warm-up, early period, until, late period")
+    frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
+    window: int = flag(50, "steps that the Refiner reads")
+    stall: int = flag(20, "unchanged steps before the Refiner is called early (0: never)")
+    vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: if it can name a known picture)")
+    steps: int = flag(0, "stop after so many steps (0: no limit)")
+    presses: int = flag(0, "stop after so many button presses (0: no limit)")
+    dollars: float = flag(0.0, "stop before the call that could pass so many dollars (0: no limit)")
+    seconds: float = flag(0.0, "stop after so many seconds of this session (0: no limit)")
+    seed: int = flag(0, "everything random: the cartridge, the scripted model, the sandbox")
+    run: str = flag("", "the run's folder (a new one in runs/)")
+    resume: bool = flag(False, "go on with --run")
+    replay: bool = flag(False, "re-execute --run from its log, with no model, and compare every step")
+    json: bool = flag(False, "one JSON line at the end, no progress bar")
+
+    def model_of(self, role: str) -> str:
+        """The name of the model that plays a role: agent, subagent, history, probe, or one of the refiner's."""
+        return role.startswith("refine") and self.refiner_model or self.model
+
+    def check(self) -> None:
+        """Raises BadInput for values that no flag's type can catch."""
+        self.frozen = self.frozen or self.harness in ("min", "expert") and not self.bootstrap
+        if any(c in self.base_url for c in "@?"):
+            raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
+        if self.actions not in ("auto", "tools", "json"):
+            raise BadInput(f"--actions {self.actions}: it takes auto, tools or json")
+
+
+FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",
+        "state", "actions", "prices"}        # may change on --resume
+HOME = {"run", "resume", "replay", "json", "rom"}       # not part of settings.json: they say nothing about what happened
+
+
+def parse(doc: str, argv: list[str] | None) -> tuple[Settings, set[str]]:
+    """Flags -> settings, and the names that were given. A bad flag: argparse prints one line and exits with 2."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.error = lambda message: (print(f"run.py: {message}; `python run.py --help` lists the flags", file=sys.stderr), sys.exit(2))
+    for f in fields(Settings):
+        kind = {"action": "store_true"} if f.type in (bool, "bool") else {"type": type(f.default), "metavar": f.name.upper()}
+        parser.add_argument("--" + f.name.replace("_", "-"), default=argparse.SUPPRESS,
+                            help=f"{f.metadata['help']}" + (f" ({f.default})" if f.default not in (False, "", 0) else ""), **kind)
+    given = vars(parser.parse_args(argv))
+    return Settings(**given), set(given)
+
+
+def start_edits(settings: Settings) -> tuple[list[Edit], list[str]]:
+    """The edits that make the run's first H, and the agent's tools."""
+    name = f"expert-{GAMES.get(settings.game, settings.game)}" if settings.harness == "expert" else settings.harness
+    path = HERE / "harnesses" / f"{name}.json" if "/" not in name and not name.endswith(".json") else Path(name)
+    if settings.bootstrap:
+        path = Path(settings.bootstrap)
+        path = path / "harness.json" if path.is_dir() else path
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+        row.setdefault("prompt", fill("seed_policy"))
+        if settings.bootstrap:
+            for part in ("subagents", "skills", "memory"):
+                for entry in row.get(part, {}).values():
+                    entry["source"] = "bootstrapped"
+        return imported(row)
+    except FileNotFoundError:
+        raise BadInput(f"no harness at {path}: --harness takes min, ch, expert or a harness.json, --bootstrap a run's folder") from None
+    except (ValueError, AttributeError, TypeError) as e:
+        raise BadInput(f"{path} is no harness: {e}") from None
+
+
+def read_settings(settings: Settings, given: set[str]) -> Settings:
+    """The settings of a run that exists, with the flags that may change."""
+    path = Path(settings.run or "(no --run)", "settings.json")
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise BadInput(f"{path} can't be read: --resume and --replay need --run with the folder of a run") from None
+    if fixed := sorted(given - FREE):
+        raise BadInput(f"--{fixed[0].replace('_', '-')} can't change in a run that exists; start a new one, or leave it out")
+    known = {f.name for f in fields(Settings)}
+    return replace(settings, **{k: v for k, v in saved.items() if k in known and k not in given})
+
+
+def new_folder(settings: Settings, folder: Path) -> None:
+    """Make the run's folder with its settings.json. Raises BadInput; then nothing is left behind."""
+    _, tools = start_edits(settings)
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise BadInput(f"{folder} exists already: --resume goes on with it; or choose another --run")
+        folder.mkdir(parents=True, exist_ok=True)
+        row = {k: v for k, v in asdict(settings).items() if k not in HOME} | {"tools": tools}
+        write_atomic(folder / "settings.json", json.dumps(row, indent=1).encode())
+    except OSError as e:
+        raise BadInput(f"{folder} can't be written ({e.strerror}); choose another place with --run") from None
+
+
+def open_models(settings: Settings, folder: Path) -> dict[str, Model]:
+    """The agent's model and the Refiner's, by name. What they have to say on the way goes to model.log. Raises ModelError."""
+    options = {"actions": settings.actions, "prices": settings.prices, "log": lambda line: append_line(folder / "model.log", line)}
+    return {name: open_model(name, settings.seed, settings.base_url, **options)
+            for name in sorted({settings.model_of(role) for role in ("agent", "refine")})}
+
+
+def open_game(settings: Settings) -> Env:
+    return open_env(settings.game, settings.rom or os.environ.get("CH_ROM", ""), settings.seed, settings.frames, settings.state)
