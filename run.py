@@ -14,6 +14,7 @@ reply and every step is on the disk before the next one begins; nothing is ever 
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -267,6 +268,7 @@ def play(run: Run) -> tuple[int, str]:
     """Play with a progress bar. Returns the exit status and why the run stopped."""
     with tqdm(disable=True if run.settings.json else None, desc=run.settings.game,
               bar_format="{desc}: {n}/{total} milestones {bar:20} {postfix}") as bar:
+        before = signal.signal(signal.SIGINT, run.recorder.stop)
         try:
             return 0, run.play(bar)
         except BudgetEnd:
@@ -276,6 +278,8 @@ def play(run: Run) -> tuple[int, str]:
         except ModelError as e:
             print(f"run.py: {e}. All is saved: `python run.py --run {run.folder} --resume` goes on.", file=sys.stderr)
             return 2, "model error"
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":

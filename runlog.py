@@ -101,8 +101,20 @@ class Recorder:
         self.pending = deque(read_rows(path)[skip:])
         self.edited = False                  # a person has edited H since the last reply: logged replies may no longer fit
         self.totals: dict[str, Usage] = {}
+        self.waiting = self.stopped = False  # a model is thinking; Ctrl-C was pressed
+
+    def stop(self, *_: object) -> None:
+        """The handler of Ctrl-C: raised at once while a model is thinking or when it comes again, else at the next `ask`.
+
+        Raised inside the emulator it would be lost: PyBoy's compiled code drops exceptions.
+        """
+        if self.waiting or self.stopped:
+            raise KeyboardInterrupt
+        self.stopped = True
 
     def ask(self, role: str, messages: list, tools: list) -> Reply:
+        if self.stopped:
+            raise KeyboardInterrupt
         sha = digest(messages, tools)
         if self.pending and self.pending[0]["sha"] != sha and self.edited and self.model:
             self.drop()
@@ -118,7 +130,11 @@ class Recorder:
             most = getattr(model, "estimate", lambda messages, tools: None)(messages, tools)
             if self.budget and most and (self.total().dollars or 0) + most > self.budget:
                 raise BudgetEnd
-            reply = model(messages, tools)
+            self.waiting = True
+            try:
+                reply = model(messages, tools)
+            finally:
+                self.waiting = False
             append_row(self.path, {"role": role, "sha": sha, "seconds": round(time.monotonic() - start, 3), "reply": reply.to_json()})
         self.count += 1
         self.totals[role] = self.totals.get(role, Usage()) + reply.usage

@@ -164,10 +164,12 @@ def test_undo_after_a_kill_is_not_lost(tmp_path):
     assert play("--run", folder, "--replay")[0] == 0
 
 
-def test_ctrl_c_saves_everything(tmp_path, finished):
+@pytest.mark.parametrize("wait", [0, 0.07, 0.19, 0.31])                     # in the emulator, in a skill, in the refiner
+def test_ctrl_c_saves_everything(wait, tmp_path, finished):
     folder = tmp_path / "run"
     process = start("--run", folder, *WHOLE)
     wait_for_rows(folder, 5, process)
+    time.sleep(wait)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and json.loads(out)["stopped"] == "interrupted" and "Traceback" not in err
