@@ -9,6 +9,7 @@ import pytest
 
 import harness as h
 import run
+import settings
 from conftest import PYTHON, ROOT
 
 WHOLE = ("--json", "--steps", 60, "--schedule", "10,10,30,900")             # enough steps to refine, learn a skill and use it
@@ -206,7 +207,7 @@ def test_the_stall_guard_and_format_errors(tmp_path, monkeypatch, capsys):
                 return Reply("hm")
             return Reply("", [Call("c", "move", {"direction": "north"})])
 
-    monkeypatch.setattr(run, "open_model", lambda *_, **__: Stuck())
+    monkeypatch.setattr(settings, "open_model", lambda *_, **__: Stuck())
     assert run.main(["--game", "toy", "--run", str(tmp_path / "run"), "--json", "--stall", "8", "--schedule", "900,900,900,900", "--steps", "60"]) == 0
     row = json.loads(capsys.readouterr().out)
     causes = [r["cause"] for r in h.read_rows(tmp_path / "run" / "refinements.jsonl")]
