@@ -7,29 +7,18 @@ import math
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from models import NUDGE, Call, Message, Reply, Usage, digest
 
-FIELDS = ("max_completion_tokens", "max_tokens", "temperature", "top_p", "reasoning_effort", "parallel_tool_calls", "seed",
-          "store", "stream", "response_format", "tool_choice")
-RETRY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529)
-BILLING = re.compile(r"insufficient_quota|credit.balance|spend_limit|usage_limit_exceeded|billing|"
-                     r"insufficient (?:credits|funds|balance)", re.I)
-OVERFLOW = re.compile(r"context.length|context.size|context.window|prompt is too long|input token count|"
-                      r"tokens to keep from the initial prompt|reduce the length of the messages|maximum prompt length|"
-                      r"exceeded model token limit|prompt token count|request_too_large", re.I)
-HISTORY = re.compile(r"tool.call.{0,20}arguments|function\.arguments|validation error|did not have response messages|"
-                     r"function response parts|without tool_result", re.I)
-IMAGE = re.compile(r"image input is not supported|not a multimodal|invalid base64|failed to load image|does not support image|"
-                   r"image.{0,40}exceed|image_url|too many images|no endpoints found that support image", re.I)
-NO_TOOLS = re.compile(r"tool choice requires|requires --tool-call-parser|not support tool|support tool use|"
-                      r"tools? (?:is|are) not supported", re.I)
-CAPPED = re.compile(r"max\w*_tokens\W.{0,30}(?:too (?:large|high)|> ?\d|at most|maximum allowed|must be less)", re.I)
+RULES = [line.split(None, 1) for line in Path(__file__).with_name("faults.txt").read_text(encoding="utf-8").splitlines()
+         if line and line[0] != "#"]
 BLOCKED = ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "image_safety", "refusal")
 KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name")      # what every server takes
 SENTINEL = {"google": {"thought_signature": "skip_thought_signature_validator"}}     # for calls that Gemini did not make
@@ -87,54 +76,33 @@ def error_words(raw: bytes) -> tuple[dict, str]:
     return error, (text[:300] + (f" ({str(more)[:200]})" if more else ""))
 
 
-def server_wait(headers: Mapping, error: dict, text: str) -> float:
+def server_wait(headers: Mapping, text: str) -> float:
     """Seconds that the server asks for: a header in (milli)seconds or as a date, Google's RetryInfo, the text. 0: not said."""
-    details = error.get("details") if isinstance(error.get("details"), list) else []
-    delays = [str(d["retryDelay"]).rstrip("s") for d in details if isinstance(d, dict) and "retryDelay" in d]
-    said = re.search(r"try (?:again )?in ([\d.]+) ?(ms|s)\b", text)
-    found = [(headers.get("retry-after-ms"), 1000), (headers.get("retry-after"), 1), (delays[0] if delays else None, 1),
-             (said and said[1], 1000 if said and said[2] == "ms" else 1)]
-    for value, unit in found:
-        try:
-            seconds = float(value) / unit if value else 0
-        except ValueError:
-            try:
+    said = re.search(r"(?:retryDelay\W+|try (?:again )?in )([\d.]+) ?(ms|s)\b", text)
+    asked = [(headers.get("retry-after-ms"), "ms"), (headers.get("retry-after"), "s"), said.groups() if said else (None, "s")]
+    for value, unit in asked:
+        with suppress(ValueError, TypeError, OverflowError):
+            if re.search("[a-z]", value or ""):
                 seconds = parsedate_to_datetime(value).timestamp() - time.time()
-            except (ValueError, TypeError, OverflowError):
-                continue
-        if 0 < seconds < math.inf:
-            return seconds
+            else:
+                seconds = float(value) / {"ms": 1000, "s": 1}[unit]
+            if 0 < seconds < math.inf:
+                return seconds
     return 0.0
 
 
 def fault(status: int, headers: Mapping, raw: bytes) -> Fault:
-    """What an error answer asks for. A 200 with an error inside is judged by the code in it."""
+    """What an error answer asks for: the first rule of faults.txt. A 200 with an error inside is judged by the code in it."""
     error, text = error_words(raw)
     code = str(error.get("code", ""))
     if status == 200:
         status = int(code) if code.isdigit() and 400 <= int(code) < 600 else 500
-    said = f"{code} {error.get('type')} {error.get('status')} {text}"
-    window = re.search(r"(?:context (?:length|size)|maximum)\D{0,30}?(\d{3,8})|\((\d+) tokens\)", text)
-    window = next((int(g) for g in (error.get("n_ctx"), *(window.groups() if window else ())) if g and str(g).isdigit()), 0)
-    param = [f for f in FIELDS if error.get("param") == f]
-    named = param or sorted((f for f in FIELDS if re.search(rf"\b{f}\b", text)), key=text.index)
-    day = status == 429 and re.search(r"PerDay|per day", json.dumps(error))
-    should = headers.get("x-should-retry", "")
-    client = 400 <= status < 500 and status not in (401, 402, 403, 429)
-    kind = "stop" if status == 402 or BILLING.search(said) else \
-        "cap" if client and CAPPED.search(text) else \
-        "overflow" if client and "string_above_max_length" not in said and (
-            status == 413 or OVERFLOW.search(said) or status == 400 and not raw.strip()) else \
-        "signature" if re.search(r"thought.?signature", text, re.I) else \
-        "field" if status in (400, 422) and param else \
-        "history" if HISTORY.search(text) else \
-        "image" if IMAGE.search(text) else \
-        "tools" if NO_TOOLS.search(text) else \
-        "field" if status in (400, 422) and named else \
-        "quota" if day else \
-        "stop" if should == "false" or status not in RETRY and should != "true" else "retry"
-    return Fault(kind, text, status, server_wait(headers, error, text), named[0] if named else "", window,
-                 "" if error else raw[:2048].decode("utf-8", "replace"))
+    whole = json.dumps(error) if error else text
+    asked = f"{status} {headers.get('x-should-retry', '')} {whole}"
+    kind, found = next(((kind, m) for kind, rule in RULES if (m := re.search(rule, asked, re.I))), ("stop", None))
+    window = re.search(r"(?:context (?:length|size)|maximum)\D{0,30}?(\d{3,8})", text)
+    return Fault(kind, text, status, server_wait(headers, whole), found.groupdict().get("field", "") if found else "",
+                 int(window[1]) if window else 0, "" if error else raw[:2048].decode("utf-8", "replace"))
 
 
 # -- replies
@@ -326,29 +294,33 @@ def priced(prices: dict, name: str) -> dict | None:
     return row and {"cached": row["input"], "written": row["input"]} | row
 
 
+def leaves(value: Any) -> dict[str, float]:
+    """The numbers in a JSON object by name, however deep; an outer one hides an inner one of the same name."""
+    inner, pairs = {}, value.items() if isinstance(value, dict) else ()
+    for _, v in pairs:
+        inner |= leaves(v)
+    return inner | {k: v for k, v in pairs if isinstance(v, (int, float)) and 0 <= v < 1e12}
+
+
 def tokens(row: dict, headers: Mapping, price: dict | None) -> Usage:
     """What a reply says that it used. Absent fields count 0; the server's own cost comes before the price file."""
-    part = lambda d, k: d[k] if isinstance(d, dict) and isinstance(d.get(k), dict) else {}
-    good = lambda n: isinstance(n, (int, float)) and not isinstance(n, bool) and 0 <= n < 1e12
-    number = lambda d, *names: next((d[n] for n in names if good(d.get(n))), 0)
-    usage = part(row, "usage")
-    given, made = part(usage, "prompt_tokens_details"), part(usage, "completion_tokens_details")
-    cached = number(given, "cached_tokens") or number(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens") \
-        or number(part(row, "timings"), "cache_n")
-    written = number(given, "cache_write_tokens") or number(usage, "cache_creation_input_tokens")
-    input = number(usage, "prompt_tokens") or number(usage, "input_tokens") + (cached + written if "input_tokens" in usage else 0)
-    output = number(usage, "completion_tokens", "output_tokens")
-    output = max(output, number(usage, "total_tokens") - input)          # some leave the reasoning out of the first
-    reasoning = number(made, "reasoning_tokens")
+    told = leaves(row.get("timings")) | leaves(row.get("usage"))
+    number = lambda *names: next((told[n] for n in names if told.get(n)), 0)
+    cached = number("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens", "cache_n")
+    written = number("cache_write_tokens", "cache_creation_input_tokens")
+    input = number("prompt_tokens") or (told["input_tokens"] + cached + written if "input_tokens" in told else 0)
+    # some leave the reasoning out of completion_tokens
+    output = max(number("completion_tokens", "output_tokens"), number("total_tokens") - input)
     cached, written = min(cached, input), min(written, max(0, input - cached))
-    own = number(part(usage, "cost_details"), "upstream_inference_cost") if usage.get("is_byok") else 0    # OpenRouter, own keys
-    cost = [number(usage, "cost") + own] if good(usage.get("cost")) else []
-    try:
-        cost += [float(headers["x-litellm-response-cost"])] if "x-litellm-response-cost" in headers else []
-    except ValueError:
-        pass
-    listed = price and ((input - cached - written) * price["input"] + cached * price["cached"] + written * price["written"]
-                        + output * price["output"]) / 1e6
-    paper = price and ((input - 0.75 * cached) * price["input"] + output * price["output"]) / 1e6
-    dollars = cost[0] if cost else listed
-    return Usage(int(input), int(cached), int(written), int(output), int(reasoning), dollars, paper, int(dollars is None))
+    with suppress(KeyError, ValueError):
+        told.setdefault("cost", float(headers["x-litellm-response-cost"]))
+    dollars, paper = told.get("cost"), None
+    if dollars is not None and told.get("is_byok"):          # OpenRouter with one's own key: the provider bills the rest
+        dollars += number("upstream_inference_cost")
+    if price:
+        paper = ((input - 0.75 * cached) * price["input"] + output * price["output"]) / 1e6
+        listed = ((input - cached - written) * price["input"] + cached * price["cached"] + written * price["written"]
+                  + output * price["output"]) / 1e6
+        dollars = listed if dollars is None else dollars
+    counts = map(int, (input, cached, written, output, number("reasoning_tokens")))
+    return Usage(*counts, dollars, paper, int(dollars is None))
