@@ -107,28 +107,27 @@ def fault(status: int, headers: Mapping, raw: bytes) -> Fault:
 
 # -- replies
 
-def read_args(raw: Any) -> dict | str:
-    """Arguments as servers send them: a JSON string, a dict, "" for none, a string in a string. All else stays text."""
-    value = raw
+def unwrapped(value: Any, kind: type) -> Any:
+    """A value that came as its JSON text, perhaps encoded twice, if a `kind` is in it; else as it came."""
+    inner = value
     for _ in range(2):
-        if isinstance(value, str):
-            try:
-                value = loads(value.strip() or "{}")
-            except ValueError:
-                break
-    return value if isinstance(value, dict) else raw if isinstance(raw, str) else json.dumps(raw)
+        with suppress(ValueError):
+            inner = loads(inner) if isinstance(inner, str) else inner
+    return inner if isinstance(inner, kind) else value
 
 
-def unpacked(args: dict | str, rules: dict) -> dict | str:
-    """An array or object that came as its JSON text is taken for what its schema says it is."""
-    for name, rule in (rules.get("properties") or {}).items() if isinstance(args, dict) else ():
-        if isinstance(args.get(name), str) and rule.get("type") in ("array", "object"):
-            try:
-                value = loads(args[name])
-            except ValueError:
-                continue
-            if isinstance(value, {"array": list, "object": dict}[rule["type"]]):
-                args = args | {name: value}
+def read_args(raw: Any, schema: dict | None = None) -> dict | str:
+    """Arguments as servers send them: a JSON string, a dict, "" for none, a string in a string. All else stays text.
+
+    An array or object in them that came as its JSON text is taken for what its schema says it is.
+    """
+    args = unwrapped(raw if str(raw).strip() else {}, dict)
+    if not isinstance(args, dict):
+        return raw if isinstance(raw, str) else json.dumps(raw)
+    for name, rule in (schema or {}).get("properties", {}).items():
+        kind = {"array": list, "object": dict}.get(rule.get("type"))
+        if kind and name in args:
+            args = args | {name: unwrapped(args[name], kind)}
     return args
 
 
@@ -142,8 +141,8 @@ def leaked(text: str, schemas: dict[str, dict]) -> list[tuple[str, dict]]:
         while rest:
             row, end = json.JSONDecoder().raw_decode(rest)
             row = row.get("call", row)
-            name, args = row.get("tool", row.get("name")), read_args(scrub(row.get("arguments", row.get("parameters"))))
-            args = unpacked(args, schemas[name])
+            name = row.get("tool", row.get("name"))
+            args = read_args(scrub(row.get("arguments", row.get("parameters"))), schemas[name])
             if not isinstance(args, dict) or not Draft202012Validator(schemas[name]).is_valid(args):
                 return []
             calls.append((name, args))
@@ -168,7 +167,7 @@ def read_calls(message: dict, schemas: dict[str, dict], used: set[str], seed: in
     for row in [r for r in listed if isinstance(r, dict) and isinstance(r.get("function"), dict)][:CALLS]:
         given, id = row["function"], row.get("id")
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(given.get("name") or "unnamed"))[:64]
-        args = unpacked(read_args(given.get("arguments") if given.get("arguments") is not None else ""), schemas.get(name, {}))
+        args = read_args("" if given.get("arguments") is None else given["arguments"], schemas.get(name))
         if not isinstance(id, str) or not re.fullmatch(r"[\w:.-]{1,40}", id) or id in used:
             id = next(i for i in (digest(seed, len(calls), n)[:9] for n in range(99)) if i not in used)
         used.add(id)
@@ -228,14 +227,21 @@ def addressed(messages: list[Message], tag: str, google: bool = False) -> list[M
     return out
 
 
-def without(messages: list[Message], kind: str) -> list[Message]:
-    """Without pictures ("image_url"), or without the newest text ("text"): a prompt that was blocked must change."""
-    if kind == "text":
-        last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=0)
-        kept, note = messages[last]["content"], "(The text of this message is left out.)"
-        kept = [{"type": "text", "text": note}, *(p for p in kept if p["type"] != "text")] if isinstance(kept, list) else note
-        return messages[:last] + [messages[last] | {"content": kept}] + messages[last + 1:]
-    return [m | {"content": content_text(m["content"])} if isinstance(m["content"], list) else m for m in messages]
+def without_pictures(messages: list[Message]) -> list[Message]:
+    return [m | {"content": content_text(m["content"])} if isinstance(m.get("content"), list) else m for m in messages]
+
+
+def without_text(messages: list[Message]) -> list[Message]:
+    """Without the newest text, its picture kept: a prompt that was blocked must change."""
+    last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=0)
+    kept, note = messages[last]["content"], "(The text of this message is left out.)"
+    kept = [{"type": "text", "text": note}, *(p for p in kept if p["type"] != "text")] if isinstance(kept, list) else note
+    return messages[:last] + [messages[last] | {"content": kept}] + messages[last + 1:]
+
+
+def size(rows: list[dict]) -> int:
+    """Characters of messages and tools; pictures don't count."""
+    return len(json.dumps(without_pictures(rows)))
 
 
 def pictures(messages: list[Message]) -> int:
