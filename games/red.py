@@ -12,8 +12,8 @@ in the text. The link cable, the slot machines and the Safari Zone's step count 
 import re
 from typing import Any
 
-from games.red_data import (BADGES, BARS, CUT, FACING, JUMPS, LEDGES, LETTERS, PAIRS, SPINNERS, STEP, THINGS, Cartridge, at, bcd,
-                            decode, milestones, number, peek, string, word)
+from games.red_data import (BADGES, BARS, FACING, JUMPS, LEDGES, LETTERS, STEP, THINGS, Cartridge, at, bcd, decode, milestones,
+                            number, peek, string, word)
 
 LEGEND = {"P": "you", ".": "floor", "#": "wall", "~": "tall grass", "W": "water", "D": "door", "S": "stairs",
           "N": "person", "O": "ball", "B": "boulder", "!": "sign", "↓": "ledge down", "←": "ledge left",
@@ -84,24 +84,23 @@ class Red(Cartridge):
         Made from wOverworldMap and the tileset's blocks in ROM, so it is right while a text covers the screen. None: unknown.
         """
         rows, bank, start = self.blocks(mem), mem[0xD52B], word(mem, 0xD52C)
-        cells = {block: [[peek(mem, bank, start + 16 * block + 8 * y + 4 + 2 * x) for x in (0, 1)] for y in (0, 1)]
-                 for block in {b for row in rows for b in row}}
-        if any(None in half for cell in cells.values() for half in cell):
+        art = {block: peek(mem, bank, start + 16 * block, 16) for block in {b for row in rows for b in row}}      # 4 x 4 tiles
+        if not all(art.values()):
             return self.seen(mem, len(rows), len(rows[0]))
-        return [[tile for block in row for tile in cells[block][half]] for row in rows for half in (0, 1)]
+        return [[art[block][i + x] for block in row for x in (0, 2)] for row in rows for i in (4, 12)]
 
     def mark(self, mem: Any, tile: int | None, passable: frozenset[int]) -> str:
         """A tile's symbol, by the first rule that fits; doors, signs and people are put over it."""
-        tileset = mem[0xD367]
+        tileset = self.tileset(mem)
         if tile is None:
             return " "
         if tile in mem[0xD532:0xD535] and tile != 0xFF:
             return "C"
-        if tileset == 0 and tile in LEDGES:
+        if mem[0xD367] == 0 and tile in LEDGES:
             return LEDGES[tile]
         if tile in passable:
-            return "~" if tile == mem[0xD535] else "@" if tile in SPINNERS.get(tileset, ()) else "."
-        return "W" if tile in self.tileset(mem).water else "T" if (tileset, tile) in CUT else "#"
+            return "~" if tile == mem[0xD535] else "@" if tile in tileset.spinners else "."
+        return "W" if tile in tileset.water else "T" if tile in tileset.trees else "#"
 
     def in_view(self, mem: Any, x: int, y: int) -> bool:
         """Is this map cell on the screen? In a dark cave only what is next to the player is."""
@@ -134,9 +133,9 @@ class Red(Cartridge):
     def edges(self, mem: Any, tiles: list[list[int | None]], passable: frozenset[int]) -> dict[str, list]:
         """[[x1, y1, x2, y2], ...] each. blocked_edges: neighbours at two heights, that no step joins either way though both
         let one through. jumps: over a ledge, from the cell before it to the landing cell, one way only."""
-        surfing, jumps = mem[0xD700] == 2, JUMPS if mem[0xD367] == 0 else ()
-        ground = passable | self.tileset(mem).water if surfing else passable
-        pairs = [{a, b} for a, b in PAIRS.get((mem[0xD367], surfing), ()) if {a, b} <= ground]
+        tileset, surfing, jumps = self.tileset(mem), mem[0xD700] == 2, JUMPS if mem[0xD367] == 0 else ()
+        ground = passable | tileset.water if surfing else passable
+        pairs = [pair for pair in (tileset.surf_heights if surfing else tileset.heights) if pair <= ground]
         cells = [(x, y, tile) for y, row in enumerate(tiles) for x, tile in enumerate(row)] if pairs or jumps else []
         return {"blocked_edges": [[x, y, x + dx, y + dy] for x, y, tile in cells for dx, dy in ((1, 0), (0, 1))
                                   if {tile, at(tiles, x + dx, y + dy)} in pairs],
