@@ -62,9 +62,11 @@ def read_key(name: str, variables: str, needed: bool) -> str:
     return key
 
 
-def read_prices(path: str) -> dict:
+def read_price(path: str, name: str) -> dict | None:
+    """The model's row of the price file, its name with or without a date; None: unknown. Dollars for a million tokens."""
     try:
-        return json.loads(Path(path or Path(__file__).with_name("prices.json")).read_text(encoding="utf-8"))["models"]
+        rows = json.loads(Path(path or Path(__file__).with_name("prices.json")).read_text(encoding="utf-8"))["models"]
+        return priced(rows, name)
     except (OSError, ValueError, LookupError, TypeError) as e:
         raise ModelError(f"--prices {path}: can't be read ({type(e).__name__}); models/prices.json shows its form") from None
 
@@ -78,8 +80,8 @@ class Api:
         url, self.variables = provider(name, base_url)
         self.key = "" if self.keyless else read_key(name, self.variables, needed=not base_url)
         self.name, self.url, self.tag = name, url + "/chat/completions", f"{urlsplit(url).netloc} {name}"
-        self.actions, self.log, self.sleep, self.clock = actions, (lambda line: log(self.redact(line))), sleep, clock
-        self.price, self.session = priced(read_prices(prices), name), requests.Session()
+        self.actions, self.log, self.sleep, self.clock = actions, log, sleep, clock
+        self.price, self.session = read_price(prices, name), requests.Session()
         self.session.trust_env = False       # no .netrc: a stored password must not replace the key
         if self.key:
             self.session.headers["Authorization"] = f"Bearer {self.key}"
@@ -94,9 +96,6 @@ class Api:
         self.tried, self.mute, self.switches = set(), 0, 0
         self.first, self.room = "", 0        # the first turn that still fits (a hash), characters that fit (0: all)
         self.density = 0.4                   # tokens a character, at most
-
-    def redact(self, text: str) -> str:
-        return text.replace(self.key, "[key]") if self.key else text
 
     def __call__(self, messages: list[Message], tools: list[dict]) -> Reply:
         faults, end, spent, sent = [], self.clock() + DEADLINE, Usage(), self.fit(messages)
@@ -219,7 +218,7 @@ class Api:
         tried = f" (after {tries} tries)" if tries > 1 else ""
         asks = f"; it asks to wait {f.wait:.0f} s, more than a call may take" if late and f.wait else ""
         hint = f"; check the key in {self.variables.replace(' ', ' or ')}" if f.status in (401, 403) else ""
-        raise ModelError(self.redact(f"{self.url} {what}{tried}{asks}{hint}"))
+        raise ModelError(f"{self.url} {what}{tried}{asks}{hint}")
 
     # -- a context that is too long
 

@@ -56,14 +56,15 @@ def read_log(folder: Path) -> Log:
         raise BadInput(f"{folder} is no run of this version: a row of its logs does not fit ({e})") from None
 
 
+def columns(cells: list[list[str]]) -> str:
+    """Columns as wide as their widest value; the last one is left as it is."""
+    wide = [max(map(len, column)) for column in zip(*cells)]
+    return "\n".join("  ".join([v.ljust(w) for v, w in zip(row, wide[:-1])] + [row[-1]]).rstrip() for row in cells)
+
+
 def table(title: str, head: str, rows: Iterable[Iterable]) -> str:
-    """Columns as wide as their widest value; the last one, a text, is left as it is."""
-    cells = [head.split("|"), *([str(v) for v in row] for row in rows)]
-    if len(cells) == 1:
-        return f"{title}: none"
-    wide = [max(map(len, column)) for column in list(zip(*cells))[:-1]]
-    line = lambda row: "  " + "  ".join([v.ljust(w) for v, w in zip(row, wide)] + [row[-1]]).rstrip()
-    return "\n".join([title, *map(line, cells)])
+    cells = [["", *map(str, row)] for row in (head.split("|"), *rows)]
+    return f"{title}\n{columns(cells)}" if cells[1:] else f"{title}: none"
 
 
 def milestones(log: Log) -> str:
