@@ -67,7 +67,7 @@ def read_price(path: str, name: str) -> dict | None:
     try:
         rows = json.loads(Path(path or Path(__file__).with_name("prices.json")).read_text(encoding="utf-8"))["models"]
         return priced(rows, name)
-    except (OSError, ValueError, LookupError, TypeError) as e:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
         raise ModelError(f"--prices {path}: can't be read ({type(e).__name__}); models/prices.json shows its form") from None
 
 
@@ -80,7 +80,7 @@ class Api:
         url, self.variables = provider(name, base_url)
         self.key = "" if self.keyless else read_key(name, self.variables, needed=not base_url)
         self.name, self.url, self.tag = name, url + "/chat/completions", f"{urlsplit(url).netloc} {name}"
-        self.actions, self.log, self.sleep, self.clock = actions, log, sleep, clock
+        self.actions, self.log, self.sleep, self.clock = actions, (lambda line: log(self.redact(line))), sleep, clock
         self.price, self.session = read_price(prices, name), requests.Session()
         self.session.trust_env = False       # no .netrc: a stored password must not replace the key
         if self.key:
@@ -96,6 +96,9 @@ class Api:
         self.tried, self.mute, self.switches = set(), 0, 0
         self.first, self.room = "", 0        # the first turn that still fits (a hash), characters that fit (0: all)
         self.density = 0.4                   # tokens a character, at most
+
+    def redact(self, text: str) -> str:
+        return text.replace(self.key, "[key]") if self.key else text
 
     def __call__(self, messages: list[Message], tools: list[dict]) -> Reply:
         faults, end, spent, sent = [], self.clock() + DEADLINE, Usage(), self.fit(messages)
@@ -137,33 +140,30 @@ class Api:
 
     def send(self, body: dict, end: float) -> tuple[dict, dict]:
         """POST it -> (the reply's JSON, headers). Raises Fault for anything that is no JSON object of status 200."""
-        raw = bytearray()
+        raw, timeout = bytearray(), (CONNECT, max(1.0, min(READ, end - self.clock())))
         try:
-            timeout = (CONNECT, max(1.0, min(READ, end - self.clock())))
             with self.session.post(self.url, json=body, timeout=timeout, stream=True, allow_redirects=False) as response:
                 # subtle: a server that keeps the line warm with blanks resets the read timeout, so the clock is looked at too.
                 for piece in response.iter_content(1):
                     raw += piece
                     if self.clock() > end:
-                        raise Fault("timeout", f"no whole answer within {DEADLINE} s")
-        except requests.Timeout as e:
-            raise Fault("timeout", f"{type(e).__name__}") from None
+                        raise requests.Timeout
+        except requests.Timeout:
+            raise Fault("timeout", f"no whole answer within {DEADLINE} s") from None
         except (ValueError, requests.exceptions.SSLError) as e:          # a bad URL, a certificate
             raise Fault("stop", f"{type(e).__name__}; check --base-url") from None
         except requests.RequestException as e:
             self.session.close()             # some servers leave a dead connection behind after an error
             raise Fault("connection", type(e).__name__) from None
         clean = bytes(raw).replace(self.key.encode(), b"[key]") if self.key else bytes(raw)
-        if response.status_code != 200:
-            raise fault(response.status_code, response.headers, clean)
         try:
             row = loads(clean.partition(b"\ndata: [DONE]")[0].decode("utf-8", "replace"))
         except ValueError:
             row = None
+        if response.status_code != 200 or isinstance(row, dict) and row.get("error"):
+            raise fault(response.status_code, response.headers, clean)
         if not isinstance(row, dict):
             raise Fault("retry", "status 200 without JSON", 200, body=clean[:2048].decode("utf-8", "replace"))
-        if row.get("error"):
-            raise fault(200, response.headers, clean)
         self.answered = True
         return row, response.headers
 
@@ -214,11 +214,11 @@ class Api:
         if f.kind in ("retry", "connection", *LIMIT) and n <= limit and not late:
             self.log(f"try {tries} failed; the next one in {wait:.1f} s")
             return self.sleep(wait) if wait else None
-        what = f"answered {f.status}: {f.text}" if f.status else f"does not answer ({f.text}); check --base-url and the network"
-        tried = f" (after {tries} tries)" if tries > 1 else ""
-        asks = f"; it asks to wait {f.wait:.0f} s, more than a call may take" if late and f.wait else ""
-        hint = f"; check the key in {self.variables.replace(' ', ' or ')}" if f.status in (401, 403) else ""
-        raise ModelError(f"{self.url} {what}{tried}{asks}{hint}")
+        said = f"answered {f.status}: {f.text}" if f.status else f"does not answer ({f.text}); check --base-url and the network"
+        said += f" (after {tries} tries)" if tries > 1 else ""
+        said += f"; it asks to wait {f.wait:.0f} s, more than a call may take" if late and f.wait else ""
+        said += f"; check the key in {self.variables.replace(' ', ' or ')}" if f.status in (401, 403) else ""
+        raise ModelError(self.redact(f"{self.url} {said}"))
 
     # -- a context that is too long
 
