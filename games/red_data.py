@@ -70,6 +70,11 @@ def number(mem: Any, a: int) -> int:
     return mem[a] << 8 | mem[a + 1]
 
 
+def rows(mem: Any, a: int, count: int, size: int) -> list[list[int]]:
+    """`count` records of `size` bytes."""
+    return [mem[i:i + size] for i in range(a, a + size * count, size)]
+
+
 def bcd(digits: list[int]) -> int:
     return int("".join(f"{d:02x}" for d in digits)) if all(d >> 4 < 10 and d & 15 < 10 for d in digits) else 0
 
