@@ -187,14 +187,11 @@ class Cartridge:
         self.at = {kind: row[:2] for kind, row in TABLES.items()} | {"type": TYPES}
 
     def rom(self, path: str) -> bytes:
-        """The cartridge's bytes, from the user's own file; a changed ROM is warned of. Raises BadInput."""
+        """The cartridge's bytes, from the user's own file; a changed ROM is warned of. Raises BadInput, OSError."""
         if not path:
             raise BadInput("red, blue and yellow need your own ROM: --rom PATH, or the environment variable CH_ROM; "
                            "without one, --game lantern plays")
-        try:
-            data = Path(path).read_bytes()
-        except OSError as e:
-            raise BadInput(f"{path} can't be read ({e.strerror}): --rom or CH_ROM takes the path of your own .gb file") from None
+        data = Path(path).read_bytes()
         self.version, warning = identify(data, path)
         self.name = self.version                       # a checkpoint of Blue is not one of Red
         for kind, (bank, a, start) in TABLES.items():
