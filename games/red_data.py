@@ -6,8 +6,8 @@ of species, moves, items, types and trainers are never shipped: they are read fr
 import hashlib
 import re
 import sys
+from collections import namedtuple
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +39,8 @@ def tiles(words: str) -> frozenset:
     return frozenset(pair if len(pair) > 1 else min(pair) for pair in ids)
 
 
-@dataclass(frozen=True)
-class Tileset:
-    """A row of red_tilesets.txt."""
-
-    passable: frozenset[int] = frozenset()
-    doors: frozenset[int] = frozenset()
-    warps: frozenset[int] = frozenset()
-    water: frozenset[int] = frozenset()
-    spinners: frozenset[int] = frozenset()
-    trees: frozenset[int] = frozenset()
-    heights: frozenset[frozenset[int]] = frozenset()
-    surf_heights: frozenset[frozenset[int]] = frozenset()
-
-
+# A row of red_tilesets.txt: sets of tile ids, the last two of pairs.
+Tileset = namedtuple("Tileset", "passable doors warps water spinners trees heights surf_heights", defaults=[frozenset()] * 8)
 TILESETS = [Tileset(*map(tiles, row.split("|")[1:])) for row in lines("red_tilesets.txt")]    # by id
 MAPS = lines("red_maps.txt")                                                                  # by id
 LETTERS = {int(first, 16) + i: letter for first, *letters in map(str.split, lines("red_letters.txt"))
@@ -70,7 +58,7 @@ def number(mem: Any, a: int) -> int:
     return mem[a] << 8 | mem[a + 1]
 
 
-def rows(mem: Any, a: int, count: int, size: int) -> list[list[int]]:
+def records(mem: Any, a: int, count: int, size: int) -> list[list[int]]:
     """`count` records of `size` bytes."""
     return [mem[i:i + size] for i in range(a, a + size * count, size)]
 
