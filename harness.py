@@ -23,6 +23,7 @@ from jsonschema import Draft202012Validator
 from runlog import BadInput, append_row, locked, read_rows, write_atomic
 
 PROMPT_CAP, TEXT_CAP, ENTRIES = 24_000, 12_000, 200      # characters of p; of a long text; entries of one store
+SHOWN = 16_000                                           # characters of one store's list in the overview
 
 
 def text(cap: int, default: str = "", **rules: Any) -> Any:
@@ -35,6 +36,10 @@ def scale(default: int, low: int, high: int) -> Any:
 
 def words() -> Any:
     return field(default_factory=list, metadata={"type": "array", "items": {"type": "string", "maxLength": 80}, "maxItems": 40})
+
+
+def guarded() -> Any:
+    return field(default=False, metadata={"type": "boolean"})
 
 
 SOURCE = {"enum": ["orchestrator", "evolved", "bootstrapped", "human"]}
@@ -50,8 +55,10 @@ class Memory:
     location: str = text(200)
     coordinates: str = text(80)
     tags: list[str] = words()
+    confidence: int = scale(2, 1, 5)     # 1 an untested guess ... 5 confirmed again and again; evidence moves it (reuse.py)
     importance: int = scale(3, 1, 5)
     source: str = text(20, "orchestrator", **SOURCE)
+    protected: bool = guarded()
 
 
 @dataclass
@@ -65,6 +72,7 @@ class Skill:
     effectiveness: str = text(10, "medium", enum=["low", "medium", "high"])
     importance: int = scale(3, 1, 5)
     source: str = text(20, "orchestrator", **SOURCE)
+    protected: bool = guarded()
 
 
 @dataclass
@@ -82,6 +90,7 @@ class SubAgent:
     path: str = text(200)
     importance: int = scale(3, 1, 5)
     source: str = text(20, "orchestrator", **SOURCE)
+    protected: bool = guarded()
 
 
 PARTS = {"subagents": (SubAgent, "sa"), "skills": (Skill, "skill"), "memory": (Memory, "mem")}
@@ -113,7 +122,7 @@ class Edit:
 
     version: int                     # H's version once this edit is applied
     step: int                        # the step at which it was made
-    by: str                          # agent, refiner, human, guard, import, undo
+    by: str                          # agent, refiner, review (a person's version of the refiner's), human, guard, import, undo
     op: str                          # create, update, delete
     part: str                        # prompt, subagents, skills, memory
     id: str
@@ -130,6 +139,7 @@ class Uses:
     successes: int = 0
     last_step: int = 0
     last_error: str = ""
+    failed: int = 0                  # times in a row since the last success or change
 
 
 @dataclass
@@ -142,6 +152,8 @@ class Harness:
     version: int = 0
     counts: dict[str, int] = field(default_factory=dict)  # highest number given per part: ids are never used twice
     uses: dict[str, Uses] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)  # step of each entry's last edit
+    reuse: bool = True               # --no-reuse: no ranking by worth, a near-duplicate is a new entry
 
     # -- H (+) delta
 
@@ -158,6 +170,8 @@ class Harness:
                 raise EditError(f"prompt: {len(value)} characters; the limit is {PROMPT_CAP}")
             before, after = self.prompt, value
         elif part in PARTS:
+            if by in ("agent", "refiner"):
+                self._allowed(part, id, value)
             id, before, after = self._entry(op, part, id, value, set(known_tools))
         else:
             raise EditError(f"no such part of H: {part!r}; the parts are prompt, {', '.join(PARTS)}")
@@ -166,6 +180,13 @@ class Harness:
         edit = Edit(self.version + 1, step, by, op, part, id, before, after, str(why)[:500])
         self.apply(edit)
         return edit
+
+    def _allowed(self, part: str, id: str, value: Any) -> None:
+        """Only people protect an entry, and a protected one is theirs. Raises EditError."""
+        if getattr(getattr(self, part).get(id), "protected", False):
+            raise EditError(f"{part} {id} is protected: only a person may change it")
+        if isinstance(value, dict) and "protected" in value:
+            raise EditError(f"{part} {id}: only a person may set protected")
 
     def _entry(self, op: str, part: str, id: str, value: Any, known: set[str]) -> tuple[str, Any, Any]:
         cls, prefix = PARTS[part]
@@ -203,6 +224,9 @@ class Harness:
         else:
             cls, prefix = PARTS[edit.part]
             store = getattr(self, edit.part)
+            self.changed[edit.id] = edit.step
+            if use := self.uses.get(edit.id):
+                use.failed = 0
             if edit.op == "delete":
                 store.pop(edit.id, None)
             else:
@@ -236,26 +260,46 @@ class Harness:
 
     # -- what the model sees
 
+    def worth(self, id: str, entry: Any) -> float:
+        """Calls x success share = successes, halved for every 200 steps that it was not used; for a fact its confidence."""
+        use, now = self.uses.get(id, Uses()), max((u.last_step for u in self.uses.values()), default=0)
+        return use.successes * 0.5 ** ((now - use.last_step) / 200) + getattr(entry, "confidence", 0)
+
+    def order(self, part: str) -> list[tuple[str, Any]]:
+        """A store's entries as the overview lists them: inherited and proven ones first, then by importance and worth."""
+        def rank(item: tuple[str, Any]) -> tuple:
+            id, entry = item
+            use = self.uses.get(id, Uses())
+            proven = entry.protected or entry.source in ("bootstrapped", "human") or 0 < use.calls <= 2 * use.successes
+            return (*((not proven, -entry.importance, -self.worth(id, entry)) if self.reuse else (-entry.importance,)), entry.path, id)
+
+        return sorted(getattr(self, part).items(), key=rank)
+
     def overview(self) -> str:
         """H without p, as a short list: ids, titles and use counts; contents are read through the tools."""
         lines = []
         for part in PARTS:
-            store = getattr(self, part)
-            lines.append(f"## {part} ({len(store)})")
-            ranked = sorted(store.items(), key=lambda kv: (-kv[1].importance, kv[1].path, kv[0]))
-            for id, entry in ranked[:ENTRIES]:
+            lines.append(f"## {part} ({len(getattr(self, part))})")
+            left = SHOWN
+            for id, entry in self.order(part):
                 title = getattr(entry, "title", None) or entry.name
                 hint = getattr(entry, "description", "") or ", ".join(filter(None, (getattr(entry, "location", ""), getattr(entry, "coordinates", ""))))
                 use = self.uses.get(id)
-                count = f" [used {use.calls}, ok {use.successes}]" if use else ""
+                marks = f" [confidence {entry.confidence}]" if part == "memory" else ""
+                marks += f" [used {use.calls}, ok {use.successes}]" if use else ""
                 where = f"{entry.path.strip('/')}/" if entry.path.strip("/") else ""
-                lines.append(f"- {where}{id}: {title}" + (f": {' '.join(hint.split())[:160]}" if hint else "") + count)
+                line = f"- {where}{id}: {title}" + (f": {' '.join(hint.split())[:160]}" if hint else "") + marks
+                left -= len(line)
+                if left < 0:
+                    lines.append(f"- and more that are worth less: read {part} without an id to list them")
+                    break
+                lines.append(line)
         return "\n".join(lines)
 
     def used(self, id: str, ok: bool, step: int, error: str = "") -> None:
         use = self.uses.setdefault(id, Uses())
         use.calls, use.successes, use.last_step = use.calls + 1, use.successes + ok, step
-        use.last_error = "" if ok else error[:500]
+        use.last_error, use.failed = ("", 0) if ok else (error[:500], use.failed + 1)
 
     # -- files
 
@@ -303,9 +347,15 @@ def undo(run: Path, version: int) -> Edit:
         edit = harness.undo(edits, version, step=max((row["t"] for row in steps), default=0))
         append_row(run / "edits.jsonl", asdict(edit))
         saved = json.loads((run / "harness.json").read_text(encoding="utf-8")) if (run / "harness.json").exists() else {}
-        harness.tools, harness.uses = saved.get("tools", []), {k: Uses(**v) for k, v in saved.get("uses", {}).items()}
-        harness.save(run / "harness.json")
+        harness.tools = saved.get("tools", [])
+        save_with(run, harness, saved.get("uses", {}))
     return edit
+
+
+def save_with(run: Path, harness: Harness, uses: dict) -> None:
+    """Write a paused run's harness.json, with the use counts that it had."""
+    harness.uses = {k: Uses(**v) for k, v in uses.items()}
+    harness.save(run / "harness.json")
 
 
 # -- python harness.py log | show | diff | undo

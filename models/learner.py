@@ -212,11 +212,13 @@ def refine_subagents(window: str, current: str) -> dict:
 def refine_skills(window: str, current: str) -> dict:
     have, out = entries(current), {"analysis": "", "create": [], "update": []}
     for name, (code, why) in {"walk_to": walker(window, have.get("walk_to")), "fight": fighter(window, have.get("fight"))}.items():
+        example = {"x": 1, "y": 1} if name == "walk_to" else {}
         if code and name in have:
-            out["update"].append({"id": have[name][0], "code": code, "why": why})
+            out["update"].append({"id": have[name][0], "code": code, "example": example, "why": why})
         elif code:
             about = {"walk_to": "walks to the cell args x, y on the current map", "fight": "chooses moves until the battle is over"}
-            out["create"].append({"name": name, "description": about[name], "code": code, "path": "movement" if name == "walk_to" else "battle", "why": why})
+            out["create"].append({"name": name, "description": about[name], "code": code, "path": "movement" if name == "walk_to" else "battle",
+                                  "example": example, "why": why})
         out["analysis"] += f"{name}: {why}. "
     return out
 

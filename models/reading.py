@@ -105,7 +105,7 @@ def read_observation(text: str, view: View) -> None:
 
 def read_overview(text: str, view: View) -> None:
     """Memory titles: things known, doors and where they lead, places explored, objectives."""
-    for path, id, place, x, y, shut, door in ENTRY.findall(text):
+    for path, id, place, x, y, shut, door in sorted(ENTRY.findall(text), key=lambda found: found[1]):      # as they were found
         cell = (place, int(x), int(y))
         if path.startswith("objectives"):
             continue

@@ -13,7 +13,10 @@ FILES = {
     "harness.py": "H: dataclasses, validated edits, `H ⊕ Δ`, versions, undo",
     "env.py": "the `Env` contract, Observation, Step, the PyBoy environment",
     "ch.py": "one turn: context → model → calls → results; tools, sub-agents",
-    "refiner.py": "the schedule, failure signatures, the four passes",
+    "signatures.py": "window → failure signatures",
+    "refiner.py": "the schedule, the four passes: window → Δ",
+    "reuse.py": "near-duplicates, confidence, retirement",
+    "people.py": "edits reviewed as diffs, H edited by hand",
     "run.py": "the loop, checkpoint, resume, replay",
     "settings.py": "a field is a flag; what the flags open",
     "runlog.py": "a run's files: append-only logs, the reply log, the lock",
@@ -37,7 +40,7 @@ FILES = {
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["env"], ["games.toy", "refiner"], ["ch", "settings"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
+          ["harness"], ["env", "people"], ["games.toy", "reuse", "signatures"], ["refiner", "ch", "settings"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
 
 
 def tracked():
