@@ -132,10 +132,10 @@ def delta(harness: Harness, part: str, row: dict, step: int, tools: Iterable[str
         for entry in row.get(op, []):
             fields = {k: v for k, v in entry.items() if k not in ("id", "why", "example")}
             kind, id, fields = placed(trial, op, part, entry.get("id", ""), ({"source": "evolved"} if op == "create" else {}) | fields)
-            if kind != op and all(getattr(getattr(trial, part)[id], k) == v for k, v in fields.items()):
+            old = getattr(trial, part).get(id)
+            if kind == "update" and old and all(getattr(old, k) == v for k, v in fields.items()):
                 continue                                 # H has just this
-            old = trial.skills.get(id) if part == "skills" else None
-            if dry_run and fields.get("code") and fields["code"] != (old and old.code) and (wrong := dry_run(id, fields["code"], entry.get("example"))):
+            if dry_run and fields.get("code") and fields["code"] != getattr(old, "code", "") and (wrong := dry_run(id, fields["code"], entry.get("example"))):
                 raise EditError(f"skills {id or fields.get('name')}: {'the old code stays: ' if old else ''}its dry run ended with {wrong}")
             make(kind, id, fields, entry.get("why") or why)
     return edits

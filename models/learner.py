@@ -262,14 +262,17 @@ def walker(window: str, have: tuple | None) -> tuple[str, str]:
             shut[symbol] = sorted(n for n in DIRECTION if n.isupper() == ways[0].isupper())
     if not opens:
         return "", "no step was taken"
+    broken = re.search(r"^last run failed:.*, (line \d+)\n(?:  .*\n)*  (.*)", body, re.M)
     weak = have is not None and not searching and have[2] >= 2 and have[3] < 0.9 * have[2]
-    if dump(tables) == known and not weak:
+    if dump(tables) == known and not weak and not broken:
         return "", "nothing new about walking"
     names = sorted({n for ways in opens.values() for n in ways} | set(leap.values()))
     act = "tools['press_buttons'](buttons=[{}[0]], reasoning='walk')" if names[0].isupper() else "tools['move'](direction={}[0])"
     template, how = (SEARCH, "by search") if searching or weak else (STRAIGHT, "straight")
     code = template.format(open=dump(opens), leap=dump(leap), away=dump(away), cost=dump(cost), shut=dump(shut), how=how, act_free=act.format("free"),
                            act_path=act.format("path"), moves=json.dumps({n: DIRECTION[n] for n in names}))
+    if broken and not weak:
+        return code, f"it broke at {broken[1]} ({broken[2]}): written anew from its tables"
     return code, f"{have[3]} of {have[2]} walks succeeded: search instead" if weak else f"symbols that let a step through: {' '.join(sorted(opens))}"
 
 
