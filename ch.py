@@ -207,7 +207,7 @@ class Agent:
                 else:
                     op = {"add": "create"}.get(args["action"], args["action"])
                     op, id, fields = placed(self.harness, op, part, id, {k: v for k, v in entry.items() if k != "id"})
-                    if part == "skills" and "SyntaxError" in (wrong := self.dry_run(str(fields.get("code", "")), {})):
+                    if part == "skills" and re.search("SyntaxError|syntax parser", wrong := self.dry_run(str(fields.get("code", "")), {})):
                         raise EditError(f"{part} {id}: the code does not parse: {wrong}")
                     edit = self.harness.edit(op, part, id, fields, by="agent", step=t, why=args["reasoning"], known_tools=self.all_tools)
                     self.on_edit(edit)
@@ -245,7 +245,8 @@ class Agent:
 
         done = self.sandbox.run(code, args, self.game_tools(act), seed=self.seed)
         if done.error and len(calls) < DRY:          # code that waits for the game to change may well use up its calls
-            return f"{done.error} at line {done.line}: {(source(code).splitlines() + [''])[max(done.line, 1) - 1].strip()}"
+            said = (done.traceback.strip() or done.error).splitlines()[-1]
+            return f"{said} at line {done.line}: {(source(code).splitlines() + [''])[max(done.line, 1) - 1].strip()}"
         return wrong[0] if wrong else ""
 
     def execute(self, code: str, args: dict, t: int, may_act: bool) -> dict:

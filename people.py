@@ -77,7 +77,7 @@ def review(harness: Harness, edits: list[Edit], ask: Callable[[str, list, list],
             return [trial.edit(row["op"], row["part"], row.get("id", ""), row.get("value"), by="review", step=edits[0].step, why=row.get("why", ""))
                     for row in rows]
         except (ValueError, EditError) as e:
-            messages = [*messages[:-1], {"role": "user", "content": f"Not accepted, nothing has changed: {e}"}, messages[-1]]
+            messages = [messages[0], {"role": "user", "content": f"Not accepted, nothing has changed: {e}"}, messages[-1]]
 
 
 def by_hand(row: dict, old: Harness, now: Harness, step: int) -> list[Edit]:

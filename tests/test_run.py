@@ -9,6 +9,7 @@ import pytest
 
 import harness as h
 import run
+import settings
 from conftest import PYTHON, ROOT
 
 WHOLE = ("--json", "--steps", 60, "--schedule", "10,10,30,900")             # enough steps to refine, learn a skill and use it
@@ -193,6 +194,38 @@ def test_bootstrap_and_frozen(finished, tmp_path):
     assert status == 0 and json.loads(out)["refinements"] == 0
 
 
+def test_the_schema_trap_of_the_papers_case_study(tmp_path, monkeypatch, capsys):
+    """One malformed call again and again, believed to be progress: the stall guard has it named to the Refiner within 20 steps."""
+    from models import Call, Reply
+
+    class Trapped:
+        def __call__(self, messages, tools):
+            if tools:
+                return Reply("good, on we go", [Call("c", "press_buttons", {"buttons": "A", "reasoning": f"page {len(messages)}"})])
+            return Reply('{"prompt": null}' if "edit the policy" in messages[0]["content"] else "{}")
+
+    monkeypatch.setattr(settings, "open_model", lambda *_, **__: Trapped())
+    assert run.main(["--run", str(tmp_path / "run"), "--json", "--schedule", "900,900,900,900", "--steps", "41"]) == 0
+    rows = h.read_rows(tmp_path / "run" / "refinements.jsonl")
+    assert [(r["step"], r["cause"]) for r in rows] == [(20, "stall"), (40, "stall")]
+    worst = next(s for s in rows[0]["signatures"] if s["name"] == "schema_mismatch")
+    assert worst["severity"] == 3 and len(worst["steps"]) == 20 and worst["calls"] == ["press_buttons"]
+    assert all(word in worst["text"] for word in ('"buttons": "A"', '"type": "array"', "'A' is not of type 'array'"))
+    capsys.readouterr()
+
+
+def test_refine_on_events(tmp_path):
+    flags = ("--json", "--schedule", "900,900,900,900", "--steps", 40)
+    causes = {}
+    for on in ("", "milestone"):
+        assert play("--run", tmp_path / f"run{on}", "--refine-on", on, *flags)[0] == 0
+        rows = h.read_rows(tmp_path / f"run{on}" / "trajectory.jsonl")
+        causes[on] = [r["step"] for r in h.read_rows(tmp_path / f"run{on}" / "refinements.jsonl") if r["cause"] == "milestone"]
+    reached = [r["t"] for r in rows if r["milestones"]]
+    assert causes[""] == [] and causes["milestone"] and set(causes["milestone"]) <= set(reached)
+    assert play("--run", tmp_path / "runmilestone", "--replay")[0] == 0
+
+
 def test_the_stall_guard_and_format_errors(tmp_path, monkeypatch, capsys):
     from models import Call, Reply
 
@@ -206,7 +239,7 @@ def test_the_stall_guard_and_format_errors(tmp_path, monkeypatch, capsys):
                 return Reply("hm")
             return Reply("", [Call("c", "move", {"direction": "north"})])
 
-    monkeypatch.setattr(run, "open_model", lambda *_, **__: Stuck())
+    monkeypatch.setattr(settings, "open_model", lambda *_, **__: Stuck())
     assert run.main(["--game", "toy", "--run", str(tmp_path / "run"), "--json", "--stall", "8", "--schedule", "900,900,900,900", "--steps", "60"]) == 0
     row = json.loads(capsys.readouterr().out)
     causes = [r["cause"] for r in h.read_rows(tmp_path / "run" / "refinements.jsonl")]
@@ -226,6 +259,7 @@ MISTAKES = {
     "an unknown harness": (["--harness", "best"], "--harness takes"),
     "a damaged harness": (["--harness", str(ROOT / "LICENSE") + ".json"], "no harness at"),
     "a bad schedule": (["--schedule", "25,0"], "--schedule"),
+    "an unknown event": (["--refine-on", "lunch"], "--refine-on lunch: it takes milestone, loss"),
     "nothing to resume": (["--resume"], "--run"),
     "a folder that can't be made": (["--run", "/dev/null/x"], "can't be written"),
 }
