@@ -19,9 +19,9 @@ import numpy as np
 from PIL import Image
 
 from env import Env, Observation, Step
-from harness import ENTRIES, PARTS, EditError, Edit, Harness, SubAgent, problems, schema
+from harness import ENTRIES, PARTS, EditError, Edit, Harness, SubAgent, label, problems, schema
 from models import NUDGE, Call, Reply, digest, fill
-from reuse import placed
+from reuse import overview, placed
 from sandbox import Sandbox, ToolRefused, source
 
 MAIN = "orchestrator"
@@ -41,7 +41,8 @@ CRUD = {"action": {"type": "string", "enum": ["read", "add", "update", "delete"]
 STORES = {"process_memory": "memory", "process_skill": "skills", "process_subagent": "subagents"}
 TOOLS: dict[str, tuple[str, dict]] = {
     **{tool: spec(f"Read or edit your {part}. read, delete: [{{\"id\"}}] (no id reads the list); update: [{{\"id\", fields}}]; "
-                  f"add: [fields]: {', '.join(f for f in schema(PARTS[part][0])['properties'] if f != 'protected')}.", "action entries reasoning", **CRUD)
+                  f"add: [fields]: {', '.join(f for f in schema(PARTS[part][0])['properties'] if f != 'protected')}.",
+                  "action entries reasoning", **CRUD)
        for tool, part in STORES.items()},
     "run_skill": spec("Run a skill's code with args.", "skill_id reasoning", skill_id=str, args=dict, reasoning=str),
     "run_code": spec("Run Python in the sandbox to look and calculate. It may not act.", "code reasoning", code=str, args=dict, reasoning=str),
@@ -56,8 +57,9 @@ RETURN = spec("End this sub-agent and hand control back.", "reasoning", reasonin
 
 # The skill API: what code may look at. With the environment's actions it is all that a skill can call, and what the prompts tell.
 LOOK: dict[str, tuple[str, Callable[[Observation], Any]]] = {
-    "get_game_state": ('a dict with player_position {"x", "y"}, location, context and state_text (the observation)',
-                       lambda seen: {k: v for k, v in seen.state.items() if k not in ("map", "progress")} | {"state_text": seen.text}),
+    "get_game_state": (
+        'a dict with player_position {"x", "y"}, location, context and state_text (the observation)',
+        lambda seen: {k: v for k, v in seen.state.items() if k not in ("map", "progress")} | {"state_text": seen.text}),
     "get_map_data": ("a dict with grid (a list of strings, `grid[y][x]`) and more where the game has it: player, warps, signs, "
                      "objects, connections, grid_legend", lambda seen: seen.state.get("map", {})),
 }
@@ -157,8 +159,9 @@ class Agent:
     def turn(self, who: str, system: str, tools: dict[str, tuple[str, dict]], depth: int = 0) -> Step:
         thread, world = self.threads[who], self.env.observe()
         obs = world.text if self.wants_observation(thread) else None
-        overview = self.harness.overview() if {"run_skill", "execute_custom_subagent", *STORES} & set(tools) else ""
-        messages = context(system, overview and f"Your harness\n{overview}", thread, obs, world.frame if self.vision else None)
+        uses_h = {"run_skill", "execute_custom_subagent", *STORES} & set(tools)
+        listing = f"Your harness\n{overview(self.harness)}" if uses_h else ""
+        messages = context(system, listing, thread, obs, world.frame if self.vision else None)
         listed = tool_list(tools)
         version, reached = self.harness.version, set(world.state["progress"]["reached"])
         reply = self.ask("agent" if who == MAIN else "subagent", messages, listed)
@@ -183,7 +186,8 @@ class Agent:
             return {"success": False, "error": f"no such tool: {call.name[:80]}; the tools are {', '.join(tools)}"}
         wrong = problems(call.args, tools[call.name][1]) if isinstance(call.args, dict) else "the arguments are not a JSON object"
         if wrong:
-            return {"success": False, "error": f"{call.name} was not carried out: {wrong}", "takes": tools[call.name][1]["properties"]}
+            takes = tools[call.name][1]["properties"]
+            return {"success": False, "error": f"{call.name} was not carried out: {wrong}", "takes": takes}
         if call.name in self.env.tools:
             return self.env.act(call.name, call.args)
         if call.name in STORES:
@@ -203,13 +207,15 @@ class Agent:
                         raise EditError(f"no entry {id[:80]!r} in {part}; there are {', '.join(list(store)[:30]) or 'none'}")
                     if id and part == "memory":
                         self.harness.used(id, True, t)
-                    results.append({"id": id, **asdict(store[id])} if id else {k: getattr(v, "title", None) or v.name for k, v in list(store.items())[:ENTRIES]})
+                    results.append({"id": id, **asdict(store[id])} if id else {k: label(v) for k, v in list(store.items())[:ENTRIES]})
                 else:
                     op = {"add": "create"}.get(args["action"], args["action"])
                     op, id, fields = placed(self.harness, op, part, id, {k: v for k, v in entry.items() if k != "id"})
-                    if part == "skills" and re.search("SyntaxError|syntax parser", wrong := self.dry_run(str(fields.get("code", "")), {})):
+                    wrong = self.dry_run(str(fields["code"]), {}) if part == "skills" and fields.get("code") else ""
+                    if re.search("SyntaxError|syntax parser", wrong):        # with the right args the rest may well run
                         raise EditError(f"{part} {id}: the code does not parse: {wrong}")
-                    edit = self.harness.edit(op, part, id, fields, by="agent", step=t, why=args["reasoning"], known_tools=self.all_tools)
+                    how = {"by": "agent", "step": t, "why": args["reasoning"], "known_tools": self.all_tools}
+                    edit = self.harness.edit(op, part, id, fields, **how)
                     self.on_edit(edit)
                     results.append({"success": True, "id": edit.id, "version": edit.version})
             except EditError as e:

@@ -23,7 +23,6 @@ from jsonschema import Draft202012Validator
 from runlog import BadInput, append_row, locked, read_rows, write_atomic
 
 PROMPT_CAP, TEXT_CAP, ENTRIES = 24_000, 12_000, 200      # characters of p; of a long text; entries of one store
-SHOWN = 16_000                                           # characters of one store's list in the overview
 
 
 def text(cap: int, default: str = "", **rules: Any) -> Any:
@@ -36,10 +35,6 @@ def scale(default: int, low: int, high: int) -> Any:
 
 def words() -> Any:
     return field(default_factory=list, metadata={"type": "array", "items": {"type": "string", "maxLength": 80}, "maxItems": 40})
-
-
-def guarded() -> Any:
-    return field(default=False, metadata={"type": "boolean"})
 
 
 SOURCE = {"enum": ["orchestrator", "evolved", "bootstrapped", "human"]}
@@ -58,7 +53,7 @@ class Memory:
     confidence: int = scale(2, 1, 5)     # 1 an untested guess ... 5 confirmed again and again; evidence moves it (reuse.py)
     importance: int = scale(3, 1, 5)
     source: str = text(20, "orchestrator", **SOURCE)
-    protected: bool = guarded()
+    protected: bool = field(default=False, metadata={"type": "boolean"})
 
 
 @dataclass
@@ -72,7 +67,7 @@ class Skill:
     effectiveness: str = text(10, "medium", enum=["low", "medium", "high"])
     importance: int = scale(3, 1, 5)
     source: str = text(20, "orchestrator", **SOURCE)
-    protected: bool = guarded()
+    protected: bool = field(default=False, metadata={"type": "boolean"})
 
 
 @dataclass
@@ -90,7 +85,12 @@ class SubAgent:
     path: str = text(200)
     importance: int = scale(3, 1, 5)
     source: str = text(20, "orchestrator", **SOURCE)
-    protected: bool = guarded()
+    protected: bool = field(default=False, metadata={"type": "boolean"})
+
+
+def label(entry: Memory | Skill | SubAgent) -> str:
+    """The one line that stands for an entry."""
+    return getattr(entry, "title", None) or entry.name
 
 
 PARTS = {"subagents": (SubAgent, "sa"), "skills": (Skill, "skill"), "memory": (Memory, "mem")}
@@ -185,7 +185,7 @@ class Harness:
         """Only people protect an entry, and a protected one is theirs. Raises EditError."""
         if getattr(getattr(self, part).get(id), "protected", False):
             raise EditError(f"{part} {id} is protected: only a person may change it")
-        if isinstance(value, dict) and "protected" in value:
+        if isinstance(value, dict) and value.get("protected"):
             raise EditError(f"{part} {id}: only a person may set protected")
 
     def _entry(self, op: str, part: str, id: str, value: Any, known: set[str]) -> tuple[str, Any, Any]:
@@ -225,8 +225,7 @@ class Harness:
             cls, prefix = PARTS[edit.part]
             store = getattr(self, edit.part)
             self.changed[edit.id] = edit.step
-            if use := self.uses.get(edit.id):
-                use.failed = 0
+            self.uses.get(edit.id, Uses()).failed = 0
             if edit.op == "delete":
                 store.pop(edit.id, None)
             else:
@@ -258,43 +257,7 @@ class Harness:
             raise EditError(f"nothing of edit {version} is left: {old.part} {old.id} has changed since")
         return self.edit("update", old.part, old.id, back, **again)
 
-    # -- what the model sees
-
-    def worth(self, id: str, entry: Any) -> float:
-        """Calls x success share = successes, halved for every 200 steps that it was not used; for a fact its confidence."""
-        use, now = self.uses.get(id, Uses()), max((u.last_step for u in self.uses.values()), default=0)
-        return use.successes * 0.5 ** ((now - use.last_step) / 200) + getattr(entry, "confidence", 0)
-
-    def order(self, part: str) -> list[tuple[str, Any]]:
-        """A store's entries as the overview lists them: inherited and proven ones first, then by importance and worth."""
-        def rank(item: tuple[str, Any]) -> tuple:
-            id, entry = item
-            use = self.uses.get(id, Uses())
-            proven = entry.protected or entry.source in ("bootstrapped", "human") or 0 < use.calls <= 2 * use.successes
-            return (*((not proven, -entry.importance, -self.worth(id, entry)) if self.reuse else (-entry.importance,)), entry.path, id)
-
-        return sorted(getattr(self, part).items(), key=rank)
-
-    def overview(self) -> str:
-        """H without p, as a short list: ids, titles and use counts; contents are read through the tools."""
-        lines = []
-        for part in PARTS:
-            lines.append(f"## {part} ({len(getattr(self, part))})")
-            left = SHOWN
-            for id, entry in self.order(part):
-                title = getattr(entry, "title", None) or entry.name
-                hint = getattr(entry, "description", "") or ", ".join(filter(None, (getattr(entry, "location", ""), getattr(entry, "coordinates", ""))))
-                use = self.uses.get(id)
-                marks = f" [confidence {entry.confidence}]" if part == "memory" else ""
-                marks += f" [used {use.calls}, ok {use.successes}]" if use else ""
-                where = f"{entry.path.strip('/')}/" if entry.path.strip("/") else ""
-                line = f"- {where}{id}: {title}" + (f": {' '.join(hint.split())[:160]}" if hint else "") + marks
-                left -= len(line)
-                if left < 0:
-                    lines.append(f"- and more that are worth less: read {part} without an id to list them")
-                    break
-                lines.append(line)
-        return "\n".join(lines)
+    # -- use counts
 
     def used(self, id: str, ok: bool, step: int, error: str = "") -> None:
         use = self.uses.setdefault(id, Uses())
@@ -347,15 +310,9 @@ def undo(run: Path, version: int) -> Edit:
         edit = harness.undo(edits, version, step=max((row["t"] for row in steps), default=0))
         append_row(run / "edits.jsonl", asdict(edit))
         saved = json.loads((run / "harness.json").read_text(encoding="utf-8")) if (run / "harness.json").exists() else {}
-        harness.tools = saved.get("tools", [])
-        save_with(run, harness, saved.get("uses", {}))
+        harness.tools, harness.uses = saved.get("tools", []), {k: Uses(**v) for k, v in saved.get("uses", {}).items()}
+        harness.save(run / "harness.json")
     return edit
-
-
-def save_with(run: Path, harness: Harness, uses: dict) -> None:
-    """Write a paused run's harness.json, with the use counts that it had."""
-    harness.uses = {k: Uses(**v) for k, v in uses.items()}
-    harness.save(run / "harness.json")
 
 
 # -- python harness.py log | show | diff | undo
@@ -369,8 +326,11 @@ def describe(edit: Edit) -> str:
 
 
 def diff(old: Harness, new: Harness) -> str:
-    lines = lambda h: json.dumps({k: v for k, v in h.to_json().items() if k != "version"}, indent=1, ensure_ascii=False).replace("\\n", "\n").splitlines()
-    return "\n".join(difflib.unified_diff(lines(old), lines(new), f"version {old.version}", f"version {new.version}", lineterm="", n=2))
+    def lines(h: Harness) -> list[str]:
+        return json.dumps({**h.to_json(), "version": ""}, indent=1, ensure_ascii=False).replace("\\n", "\n").splitlines()
+
+    names = f"version {old.version}", f"version {new.version}"
+    return "\n".join(difflib.unified_diff(lines(old), lines(new), *names, lineterm="", n=2))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -401,7 +361,10 @@ def main(argv: list[str] | None = None) -> int:
                 raise EditError(f"no entry {args.entry!r}; `python harness.py show {args.run}` lists them")
             print("\n".join(f"{k}: {v}" for k, v in asdict(found[0]).items()))
         else:
-            print(f"version {harness.version}\n\n# prompt\n{harness.prompt}\n\n{harness.overview()}")
+            print(f"version {harness.version}\n\n# prompt\n{harness.prompt}")
+            for part in PARTS:
+                store = getattr(harness, part).items()
+                print("\n".join([f"\n# {part} ({len(store)})", *(f"{id}: {label(entry)}" for id, entry in store)]))
     except (BadInput, OSError) as e:
         print(f"harness.py: {e}", file=sys.stderr)
         return 2

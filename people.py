@@ -15,14 +15,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from harness import PARTS, Edit, EditError, Harness, diff, fold, problems, read_edits, save_with
+from harness import PARTS, Edit, EditError, Harness, Uses, diff, fold, problems, read_edits
 from models import Message, ModelError, Reply, Usage
 from runlog import BadInput, append_row, read_rows
 
 PERSON = "(a person)"
-DELTA = {"type": "array", "maxItems": 40, "items": {"type": "object", "additionalProperties": False, "required": ["op", "part"], "properties": {
-    "op": {"enum": ["create", "update", "delete"]}, "part": {"enum": ["prompt", *PARTS]}, "id": {"type": "string"}, "value": {},
-    "why": {"type": "string"}}}}
+DELTA = {"type": "array", "maxItems": 40, "items": {
+    "type": "object", "additionalProperties": False, "required": ["op", "part"], "properties": {
+        "op": {"enum": ["create", "update", "delete"]}, "part": {"enum": ["prompt", *PARTS]}, "id": {"type": "string"},
+        "value": {}, "why": {"type": "string"}}}}
 
 
 class Person:
@@ -63,8 +64,8 @@ def review(harness: Harness, edits: list[Edit], ask: Callable[[str, list, list],
     for edit in edits:
         trial.apply(edit)
     delta = [{"op": e.op, "part": e.part, "id": e.id, "value": e.after, "why": e.why} for e in edits]
-    reasons = "\n".join(f"{e.op} {e.part} {e.id}: {e.why}" for e in edits)
-    messages = [{"role": "user", "content": text} for text in (f"{diff(harness, trial)}\n\n{reasons}", json.dumps(delta, indent=1, ensure_ascii=False))]
+    shown = "\n".join([diff(harness, trial), "", *(f"{e.op} {e.part} {e.id}: {e.why}" for e in edits)])
+    messages = [{"role": "user", "content": text} for text in (shown, json.dumps(delta, indent=1, ensure_ascii=False))]
     while True:
         text = ask("review", messages, []).text.strip()
         if text in ("y", "n"):
@@ -73,8 +74,8 @@ def review(harness: Harness, edits: list[Edit], ask: Callable[[str, list, list],
             rows = json.loads(text)
             if wrong := problems(rows, DELTA):
                 raise EditError(wrong)
-            trial = copy.deepcopy(harness)
-            return [trial.edit(row["op"], row["part"], row.get("id", ""), row.get("value"), by="review", step=edits[0].step, why=row.get("why", ""))
+            trial, how = copy.deepcopy(harness), {"by": "review", "step": edits[0].step}
+            return [trial.edit(row["op"], row["part"], row.get("id", ""), row.get("value"), why=row.get("why", ""), **how)
                     for row in rows]
         except (ValueError, EditError) as e:
             messages = [messages[0], {"role": "user", "content": f"Not accepted, nothing has changed: {e}"}, messages[-1]]
@@ -111,15 +112,17 @@ def take_up(folder: Path) -> None:
         return
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
-        version, tools = row.pop("version"), row.get("tools", [])
+        version, tools, uses = row.pop("version"), row.get("tools", []), {k: Uses(**v) for k, v in row.get("uses", {}).items()}
         old, now = fold((e for e in log if e.version <= version), tools), fold(log, tools)
         if tools != json.loads((folder / "settings.json").read_text(encoding="utf-8"))["tools"]:
             raise EditError("tools are fixed for a run")
         steps = read_rows(folder / "trajectory.jsonl")
         edits = by_hand(row, old, now, max((s["t"] for s in steps), default=0))
     except (ValueError, KeyError, TypeError, AttributeError, EditError) as e:
-        raise BadInput(f"{path}, edited by hand, is not accepted: {e}; correct it, or delete it: --resume writes it anew") from None
+        raise BadInput(f"{path}, edited by hand, is not accepted: {e}; correct it, or delete it and it is written anew") from None
     for edit in edits:
         append_row(folder / "edits.jsonl", asdict(edit))
     if edits:
-        save_with(folder, fold([*log, *edits], tools), row.get("uses", {}))
+        made = fold([*log, *edits], tools)
+        made.uses = uses
+        made.save(path)

@@ -24,7 +24,8 @@ from signatures import Signature, calls, signatures, worked
 DryRun = Callable[[str, str, dict | None], str]          # (id, code, example of args) -> what is wrong, "" if nothing
 PASSES = ("prompt", "subagents", "skills", "memory")
 CHANGES = 5                          # changes of one kind that a pass may make
-APOLOGY = re.compile(r"\s*(i'?m sorry|i am sorry|i apologi[sz]e|sorry,|as an ai\b|i can(?:no|')?t (?:help|assist|comply|do)|error:)", re.I)
+APOLOGY = re.compile(r"\s*(i'?m sorry|i am sorry|i apologi[sz]e|sorry,|as an ai\b|error:|"
+                     r"i can(?:no|')?t (?:help|assist|comply|do))", re.I)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Schedule:
         >>> [t for t in range(1, 401) if Schedule().due(t - 1, t)]
         [25, 50, 75, 100, 125, 150, 175, 200, 300, 400]
         """
-        return any(t >= self.warmup and t % (self.early if t <= self.until else self.late) == 0 for t in range(before + 1, now + 1))
+        period = lambda t: self.early if t <= self.until else self.late
+        return any(t >= self.warmup and t % period(t) == 0 for t in range(before + 1, now + 1))
 
 
 # -- the four passes
@@ -63,14 +65,14 @@ def answer_schema(part: str) -> dict:
     if part == "prompt":
         return {"type": "object", "properties": {"analysis": {"type": "string"}, "prompt": {"type": ["string", "null"]}},
                 "required": ["prompt"], "additionalProperties": False}
-    many = lambda item: {"type": "array", "items": item, "maxItems": CHANGES}
+    many = lambda item, need: {"type": "array", "items": {**item, "required": need}, "maxItems": CHANGES}
     known = {"id": {"type": "string"}, "why": {"type": "string"}}
     trial = {"example": {"type": "object", "description": "args for the dry run"}} if part == "skills" else {}
     own = {name: rule for name, rule in SCHEMAS[part]["properties"].items() if name != "protected"}
     fields = {"type": "object", "properties": {**own, **trial, **known}, "additionalProperties": False}
     return {"type": "object", "additionalProperties": False, "properties": {
-        "analysis": {"type": "string"}, "create": many(fields | {"required": SCHEMAS[part]["required"]}),
-        "update": many(fields | {"required": ["id"]}), "delete": many({"type": "object", "properties": known, "required": ["id"], "additionalProperties": False})}}
+        "analysis": {"type": "string"}, "create": many(fields, SCHEMAS[part]["required"]), "update": many(fields, ["id"]),
+        "delete": many({"type": "object", "properties": known, "additionalProperties": False}, ["id"])}}
 
 
 def contents(harness: Harness, part: str, window: list[Step] = ()) -> str:
@@ -82,16 +84,17 @@ def contents(harness: Harness, part: str, window: list[Step] = ()) -> str:
         use = harness.uses.get(id)
         count = f"used {use.calls} times, {use.successes} with success, last at step {use.last_step}" if use else "never used"
         error = f"; last error: {use.last_error}" if use and use.last_error else ""
-        text = f"### {id} ({count}{error})\n" + "\n".join(f"{k}: {v}" for k, v in asdict(entry).items() if v not in ("", [], False))
+        lines = [f"### {id} ({count}{error})", *(f"{k}: {v}" for k, v in asdict(entry).items() if v not in ("", [], False))]
         call, result = last.get(id, (None, {}))
         if result.get("traceback"):
             args = json.dumps(call.args.get("args", {}), ensure_ascii=False)[:600]
-            text += "\n" + "\n  ".join([f"last run failed: args {args}, line {result['line']}", *result["traceback"].splitlines()])
-        entries.append(text)
+            lines += [f"last run failed: args {args}, line {result['line']}", "  " + result["traceback"].replace("\n", "\n  ")]
+        entries.append("\n".join(lines))
     return "\n\n".join(entries) or "(none yet)"
 
 
-def question(harness: Harness, part: str, window: list[Step], found: list[Signature], observation: str, tools: Iterable[str], api: str = "") -> str:
+def question(harness: Harness, part: str, window: list[Step], found: list[Signature], observation: str, tools: Iterable[str],
+             api: str = "") -> str:
     """The pass's prompt. api: the skill API, a line a function."""
     facts = {"signatures": "\n".join(s.line() for s in found) or "- none", "window": "\n".join(s.line() for s in window),
              "observation": observation, "current": contents(harness, part, window), "schema": json.dumps(answer_schema(part))}
@@ -119,7 +122,8 @@ def parse(text: str, part: str) -> dict:
 def delta(harness: Harness, part: str, row: dict, step: int, tools: Iterable[str], dry_run: DryRun | None = None) -> list[Edit]:
     """A pass's answer -> checked edits; `harness` is not changed. Raises EditError: then none of them is made."""
     trial, edits = copy.deepcopy(harness), []
-    make = lambda op, id, value, why: edits.append(trial.edit(op, part, id, value, by="refiner", step=step, why=why, known_tools=tools))
+    how = {"by": "refiner", "step": step, "known_tools": tools}
+    make = lambda op, id, value, why: edits.append(trial.edit(op, part, id, value, why=why, **how))
     why = row.get("analysis", "")
     if part == "prompt":
         new = re.sub(r"^\s*IMPROVED BASE PROMPT:\s*", "", row["prompt"] or "")
@@ -131,12 +135,15 @@ def delta(harness: Harness, part: str, row: dict, step: int, tools: Iterable[str
     for op in ("create", "update", "delete"):
         for entry in row.get(op, []):
             fields = {k: v for k, v in entry.items() if k not in ("id", "why", "example")}
-            kind, id, fields = placed(trial, op, part, entry.get("id", ""), ({"source": "evolved"} if op == "create" else {}) | fields)
+            fields = {"source": "evolved"} | fields if op == "create" else fields
+            kind, id, fields = placed(trial, op, part, entry.get("id", ""), fields)
             old = getattr(trial, part).get(id)
             if kind == "update" and old and all(getattr(old, k) == v for k, v in fields.items()):
                 continue                                 # H has just this
-            if dry_run and fields.get("code") and fields["code"] != getattr(old, "code", "") and (wrong := dry_run(id, fields["code"], entry.get("example"))):
-                raise EditError(f"skills {id or fields.get('name')}: {'the old code stays: ' if old else ''}its dry run ended with {wrong}")
+            new = fields.get("code", "") != getattr(old, "code", "") and fields.get("code")
+            if dry_run and new and (wrong := dry_run(id, new, entry.get("example"))):
+                stays = "the old code stays: " if old else ""
+                raise EditError(f"skills {id or fields.get('name')}: {stays}its dry run ended with {wrong}")
             make(kind, id, fields, entry.get("why") or why)
     return edits
 
@@ -145,21 +152,24 @@ def run_pass(harness: Harness, part: str, text: str, ask: Callable[[str, list, l
              dry_run: DryRun | None = None) -> tuple[list[Edit], dict]:
     """One model call, and one more with the error when its answer is not accepted. Returns the edits and the log's entry."""
     messages, errors, usage = [{"role": "user", "content": text}], [], Usage()
+    entry = lambda status, edits: {"part": part, "status": status, "edits": [e.version for e in edits], "errors": errors,
+                                   "usage": asdict(usage)}
     for _ in range(2):
         reply = ask(f"refine_{part}", messages, [])
         usage += reply.usage
         try:
             edits = delta(harness, part, parse(reply.text, part), step, tools, dry_run)
-            return edits, {"part": part, "status": "edited" if edits else "unchanged", "edits": [e.version for e in edits], "errors": errors, "usage": asdict(usage)}
+            return edits, entry("edited" if edits else "unchanged", edits)
         except EditError as e:
             errors.append(str(e))
-            messages = messages + [{"role": "assistant", "content": reply.text or "(empty)"},
-                                   {"role": "user", "content": f"Not accepted, nothing has changed: {e}\nAnswer again with the whole JSON object."}]
-    return [], {"part": part, "status": "failed", "edits": [], "errors": errors, "usage": asdict(usage)}
+            again = f"Not accepted, nothing has changed: {e}\nAnswer again with the whole JSON object."
+            messages = messages + [{"role": "assistant", "content": reply.text or "(empty)"}, {"role": "user", "content": again}]
+    return [], entry("failed", [])
 
 
-def refine(harness: Harness, window: list[Step], observation: str, ask: Callable[[str, list, list], Reply], *, step: int, cause: str,
-           tools: Iterable[str], api: str = "", dry_run: Callable[[str, dict], str] | None = None, retire: bool = True,
+def refine(harness: Harness, window: list[Step], observation: str, ask: Callable[[str, list, list], Reply], *, step: int,
+           cause: str, tools: Iterable[str], api: str = "",
+           dry_run: Callable[[str, dict], str] | None = None, retire: bool = True,
            review: Callable[[Harness, list[Edit]], list[Edit]] = lambda harness, edits: edits,
            on_edit: Callable[[Edit], None] = lambda edit: None) -> dict:
     """Read the window, edit H in place, return the refinement's row for refinements.jsonl.
@@ -177,7 +187,9 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
 
     trial = dry_run and (lambda id, code, example: dry_run(code, example or used.get(id, {})))
     for part in PASSES:
-        edits, entry = run_pass(harness, part, question(harness, part, window, found, observation, tools, api), ask, step, tools, trial)
+        text = question(harness, part, window, found, observation, tools, api)
+        edits, entry = run_pass(harness, part, text, ask, step, tools, trial)
         passes.append(entry | {"edits": take(edits)})
-    return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [], "signatures": [asdict(s) for s in found],
-            "passes": passes, "upkeep": take(upkeep(harness, window, step, retire)), "version": harness.version}
+    return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [],
+            "signatures": [asdict(s) for s in found], "passes": passes,
+            "upkeep": take(upkeep(harness, window, step, retire)), "version": harness.version}

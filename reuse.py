@@ -1,9 +1,9 @@
-"""Reuse (paper section 3.2, "H is edited, not grown"): what H has already, what its facts proved worth, what it gives up.
+"""Reuse (paper section 3.2): what H shows first, what it has already, what its facts proved to be worth, what it gives up.
 
-Pure functions of H and a window of steps. A new entry whose task an old one covers becomes an update of that one; a memory
-entry's confidence moves with what was seen since its last change; entries that fail or are of no use are retired, and each
-edit says why. Departure from the paper, which leaves all three to the model: here they are rules, and --no-reuse and
---no-retire switch them off.
+Pure functions of H and a window of steps. The overview is ranked and bounded. A new entry whose task an old one covers
+becomes an update of that one; a memory entry's confidence moves with what was seen since its last change; entries that fail
+or are of no use are retired, and each edit says why. Departure from the paper, which leaves all of this to the model: here they are rules, and --no-reuse
+and --no-retire switch them off.
 """
 import copy
 import keyword
@@ -12,12 +12,54 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from env import Step
-from harness import PARTS, SCHEMAS, Edit, Harness, Uses, problems
+from harness import PARTS, SCHEMAS, Edit, Harness, Uses, label, problems
 
+SHOWN = 16_000                       # characters of one store's list in the overview
 FAILED, IDLE, CHANGES = 8, 200, 5    # failures in a row, steps unused: then an entry is retired; facts that move a refinement
+INHERITED = ("bootstrapped", "human")
+API = ("args", "tools", "result")
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|'[^'\n]*'|\"[^\"\n]*\"|[^\s\w]")
 TOLD = re.compile(r" at '.' \((-?\d+), (-?\d+)\): text: (.*)")
 WENT = re.compile(r"\((-?\d+), (-?\d+)\) -> (?:(\w+) )?\((-?\d+), (-?\d+)\)")
+
+
+# -- what the model sees
+
+def order(harness: Harness, part: str) -> list[tuple[str, Any]]:
+    """A store as the overview lists it: inherited and proven entries first, then by importance, then by worth: successes,
+    halved for every 200 steps unused; for a fact its confidence."""
+    now = max((use.last_step for use in harness.uses.values()), default=0)
+
+    def rank(item: tuple[str, Any]) -> tuple:
+        id, entry = item
+        use, sure = harness.uses.get(id, Uses()), getattr(entry, "confidence", 0)
+        proven = entry.protected or entry.source in INHERITED or 0 < use.calls <= 2 * use.successes or sure > 3
+        worth = use.successes * 0.5 ** ((now - use.last_step) / 200) + sure
+        return (*((not proven,) * harness.reuse), -entry.importance, -worth * harness.reuse, entry.path, id)
+
+    return sorted(getattr(harness, part).items(), key=rank)
+
+
+def overview(harness: Harness) -> str:
+    """H without p, as a short list: ids, titles and use counts; contents are read through the tools."""
+    lines = []
+    for part in PARTS:
+        lines.append(f"## {part} ({len(getattr(harness, part))})")
+        left = SHOWN
+        for id, entry in order(harness, part):
+            get = lambda name, entry=entry: getattr(entry, name, "")
+            hint = get("description") or ", ".join(filter(None, (get("location"), get("coordinates"))))
+            use, path = harness.uses.get(id), entry.path.strip("/")
+            marks = " (inherited)" * (entry.source == "bootstrapped")
+            marks += f" [confidence {entry.confidence}]" if part == "memory" else ""
+            marks += f" [used {use.calls}, ok {use.successes}]" if use else ""
+            line = f"- {path}{'/' * bool(path)}{id}: {label(entry)}" + f": {' '.join(hint.split())[:160]}" * bool(hint) + marks
+            left -= len(line)
+            if left < 0:
+                lines.append(f"- and more that are worth less: read {part} without an id to list them")
+                break
+            lines.append(line)
+    return "\n".join(lines)
 
 
 # -- near-duplicates
@@ -28,13 +70,13 @@ def words(text: str) -> set[str]:
 
 
 def shape(code: str) -> Counter:
-    """3-grams of the tokens: names of variables and long texts blanked, since they are taste; numbers and buttons kept, the task."""
-    def plain(token: str) -> str:
+    """3-grams of the tokens. Names and long texts are blanked, they are taste; numbers and buttons stay, they are the task."""
+    def kept(token: str) -> str:
         if token[0] in "'\"":
             return token[1:-1] if len(token) < 14 else "text"
-        return "name" if token.isidentifier() and not keyword.iskeyword(token) and token not in ("args", "tools", "result") else token
+        return "name" if token.isidentifier() and not keyword.iskeyword(token) and token not in API else token
 
-    tokens = [plain(t) for t in TOKEN.findall(re.sub(r"#.*", "", code))]
+    tokens = [kept(t) for t in TOKEN.findall(re.sub(r"#.*", "", code))]
     return Counter(zip(tokens, tokens[1:], tokens[2:])) if len(tokens) >= 20 else Counter()
 
 
@@ -42,9 +84,11 @@ def features(part: str, entry: dict) -> tuple[set[str], set[str], Counter]:
     """An entry's name, its arguments (for a fact: its place), and its shape."""
     get = lambda name: entry.get(name) or ""
     if part == "memory":
-        return words(get("title")), {get("location"), "".join(get("coordinates").split())} - {""}, Counter(words(get("content")))
+        place = {get("location"), "".join(get("coordinates").split())} - {""}
+        return words(get("title")), place, Counter(words(get("content")))
     if part == "subagents":
-        return words(get("name")), set(get("available_tools")), Counter(words(get("system_instructions") + " " + get("directive")))
+        told = words(f"{get('system_instructions')} {get('directive')}")
+        return words(get("name")), set(get("available_tools")), Counter(told)
     return words(get("name")), set(re.findall(r"args(?:\[|\.get\() *['\"](\w+)", get("code"))), shape(get("code"))
 
 
@@ -52,10 +96,11 @@ def covered(harness: Harness, part: str, fields: dict) -> str:
     """The id of an entry whose task `fields` repeats: the same name, or the same arguments and (nearly) the same shape; or ""."""
     alike = lambda a, b: sum((a & b).values()) / max(sum((a | b).values()), 1)
     name, args, form = features(part, fields)
-    for id, entry in harness.order(part):
+    for id, entry in order(harness, part):
         old_name, old_args, old_form = features(part, vars(entry))
         same, close = alike(Counter(name), Counter(old_name)), alike(form, old_form)
-        if same == 1 and (args <= old_args or old_args <= args) or args == old_args and (close >= 0.85 or min(same, close) >= 0.5):
+        related = args <= old_args or old_args <= args
+        if same == 1 and related or args == old_args and (close >= 0.85 or min(same, close) >= 0.5):
             return id
     return ""
 
@@ -77,7 +122,8 @@ def evidence(harness: Harness, window: list[Step]) -> dict[str, list[int]]:
     """
     cells = defaultdict(list)
     for id, entry in harness.memory.items():
-        cells[(entry.location, *map(int, re.findall(r"-?\d+", entry.coordinates)[:2]))].append((id, plain(f"{entry.title} {entry.content}")))
+        at = map(int, re.findall(r"-?\d+", entry.coordinates)[:2])
+        cells[(entry.location, *at)].append((id, plain(f"{entry.title} {entry.content}")))
     good, bad = defaultdict(list), defaultdict(list)
     for step in window:
         place = step.place.rpartition(" (")[0]
@@ -91,7 +137,8 @@ def evidence(harness: Harness, window: list[Step]) -> dict[str, list[int]]:
                         note(bad, id)
             if went := WENT.search(line):
                 x, y, to = int(went[1]), int(went[2]), went[3]
-                for id, text in (e for dx, dy in ((0, 1), (0, -1), (1, 0), (-1, 0)) for e in cells[(place, x + dx, y + dy)] if to):
+                beside = (e for dx, dy in ((0, 1), (0, -1), (1, 0), (-1, 0)) for e in cells[(place, x + dx, y + dy)])
+                for id, text in beside if to else []:
                     if f" leads to {plain(to)}" in text:
                         note(good, id)
                 for id, text in cells[(place, int(went[4]), int(went[5]))] if not to else []:
@@ -117,7 +164,7 @@ def retired(harness: Harness, step: int) -> list[tuple[str, str, str]]:
                 continue
             if use.failed >= FAILED:
                 out.append((part, id, f"retired: it failed {use.failed} times in a row; the last error: {use.last_error}"))
-            elif not use.calls and age >= IDLE and entry.source not in ("bootstrapped", "human"):
+            elif not use.calls and age >= IDLE and entry.source not in INHERITED:
                 out.append((part, id, f"retired: not used once in the {age} steps since it was written"))
     return out
 
@@ -131,7 +178,8 @@ def upkeep(harness: Harness, window: list[Step], step: int, retire: bool = True)
         now, up = harness.memory[id].confidence, steps[0] > 0
         at = ", ".join(str(abs(t)) for t in steps[-5:])
         if 1 <= now + (1 if up else -1) <= 5:
-            make("update", "memory", id, {"confidence": now + (1 if up else -1)}, f"{'confirmed' if up else 'contradicted'} at steps {at}")
+            why = f"{'confirmed' if up else 'contradicted'} at steps {at}"
+            make("update", "memory", id, {"confidence": now + (1 if up else -1)}, why)
         elif not up and retire:
             make("delete", "memory", id, None, f"retired: contradicted once more, at steps {at}")
     for part, id, why in retired(harness, step) if retire else []:

@@ -52,18 +52,18 @@ class Run:
         """models: by name; {} re-executes the log and nothing else. people: a person's edits that are still to be taken up."""
         self.settings, self.folder, self.env, self.models, self.live = settings, folder, env, models, bool(models)
         self.schedule, self.start, self.shown, self.refinements = Schedule.parse(settings.schedule), time.monotonic(), 0, []
-        head, state = read_checkpoint(folder / "checkpoint")
+        (head, state), settings_file = read_checkpoint(folder / "checkpoint"), folder / "settings.json"
         self.people = people if people is not None else self.pending_people(head)
         if head and self.live:
             write_checkpoint(folder / "checkpoint", head | {"people": [asdict(e) for e in self.people]}, state)
-        if (folder / "harness.json").exists():           # it goes back with the log, or the difference would look like a person's edit
+        if (folder / "harness.json").exists():       # it goes back with the log, or the difference would look like a person's edit
             kept = read_rows(folder / "edits.jsonl", head.get("sizes", {}).get("edits.jsonl", 0))
-            fold((Edit(**row) for row in kept), json.loads((folder / "settings.json").read_text())["tools"]).save(folder / "harness.json")
+            fold((Edit(**row) for row in kept), json.loads(settings_file.read_text())["tools"]).save(folder / "harness.json")
         for name in LOGS:                    # back to the checkpoint: what came after it is written again, the same
             (folder / name).touch()
             os.truncate(folder / name, min(head.get("sizes", {}).get(name, 0), (folder / name).stat().st_size))
         self.edits = read_edits(folder / "edits.jsonl")
-        first, tools = start_edits(settings) if not self.edits else ([], json.loads((folder / "settings.json").read_text())["tools"])
+        first, tools = start_edits(settings) if not self.edits else ([], json.loads(settings_file.read_text())["tools"])
         self.recorder = Recorder(folder / "replies.jsonl", (lambda role: models[settings.model_of(role)]) if models else None, head.get("replies", 0), settings.dollars)
         self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=head.get("vision"),
                            on_step=self.on_step, on_edit=self.on_edit)
@@ -155,8 +155,8 @@ class Run:
             return
         window = sorted(agent.steps[-2 * size:], key=lambda step: step.t)[-size:]
         ask = self.recorder.ask
-        row = refine(agent.harness, window, self.env.observe().text, ask, step=agent.t, cause=cause, tools=sorted(agent.all_tools),
-                     api=skill_api(self.env.tools), dry_run=agent.dry_run, retire=not s.no_retire, on_edit=self.on_edit,
+        row = refine(agent.harness, window, self.env.observe().text, ask, step=agent.t, cause=cause, on_edit=self.on_edit,
+                     tools=sorted(agent.all_tools), api=skill_api(self.env.tools), dry_run=agent.dry_run, retire=not s.no_retire,
                      **({"review": lambda harness, edits: review(harness, edits, ask)} if s.review else {}))
         append_row(self.folder / "refinements.jsonl", row)
         self.refinements.append(row)

@@ -23,8 +23,8 @@ class Signature:
     places: tuple[str, ...] = ()
 
     def line(self) -> str:
-        at = "; ".join(self.places[:4])
-        return f"- {self.name} (severity {self.severity}, steps {', '.join(map(str, self.steps[-12:]))}, {', '.join(self.calls)} at {at}): {self.text}"
+        steps, calls, places = ", ".join(map(str, self.steps[-12:])), ", ".join(self.calls), "; ".join(self.places[:4])
+        return f"- {self.name} (severity {self.severity}, steps {steps}, {calls} at {places}): {self.text}"
 
 
 def traces(window: list[Step]) -> Iterable[tuple[int, str]]:
@@ -77,7 +77,8 @@ def blocked_moves(window: list[Step]) -> list[Signature]:
     if len(blocked) < 4:
         return []
     worst = "; ".join(f"{line} ({len(steps)}x)" for line, steps in common(blocked, 1)[:3])
-    return [Signature("blocked_moves", 2, sorted({t for t, _ in blocked}), f"{len(blocked)} of {total} moves were blocked: {worst}")]
+    steps = sorted({t for t, _ in blocked})
+    return [Signature("blocked_moves", 2, steps, f"{len(blocked)} of {total} moves were blocked: {worst}")]
 
 
 def schema_mismatch(window: list[Step]) -> list[Signature]:
@@ -86,9 +87,9 @@ def schema_mismatch(window: list[Step]) -> list[Signature]:
     out = []
     for name, steps in common([(t, c.name) for t, c, _ in refused], 2):
         call, result = next((c, r) for _, c, r in reversed(refused) if c.name == name)
-        wrong = result["error"].partition(": ")[2]
-        out.append(Signature("schema_mismatch", 3, steps, f"{len(steps)} calls did nothing: {shown(call)} does not fit what {name} takes, "
-                             f"{json.dumps(result['takes'])[:400]}; the difference: {wrong[:200]}"))
+        wrong, takes = result["error"].partition(": ")[2], json.dumps(result["takes"])
+        text = f"{shown(call)} does not fit what {name} takes, {takes[:400]}; the difference: {wrong[:200]}"
+        out.append(Signature("schema_mismatch", 3, steps, f"{len(steps)} calls did nothing: {text}"))
     return out
 
 
@@ -99,18 +100,23 @@ def broken_skills(window: list[Step]) -> list[Signature]:
     for id, (call, result) in last.items():
         if result.get("traceback"):
             steps = [s.t for s, c, r in calls(window, "run_skill") if r.get("skill_id") == id and r.get("traceback")]
-            out.append(Signature("broken_skill", 3, steps, f"{id} with args {json.dumps(call.args.get('args', {}))[:200]} failed at line {result['line']}: {result['error']}"))
+            text = f"{id} with args {json.dumps(call.args.get('args', {}))[:200]} failed at line {result['line']}: {result['error']}"
+            out.append(Signature("broken_skill", 3, steps, text))
     return out
 
 
 def tool_errors(window: list[Step]) -> list[Signature]:
     errors = failures(window)
-    return [Signature("tool_errors", 2, [t for t, _, _ in errors], f"{len(errors)} calls failed; the last: {errors[-1][1]}: {errors[-1][2]}")] if len(errors) >= 2 else []
+    if len(errors) < 2:
+        return []
+    text = f"{len(errors)} calls failed; the last: {': '.join(errors[-1][1:])}"
+    return [Signature("tool_errors", 2, [t for t, _, _ in errors], text)]
 
 
 def repeated_failing_call(window: list[Step]) -> list[Signature]:
     errors = failures(window)
-    return [Signature("repeated_failing_call", 3, steps, f"the same call failed {len(steps)} times: {call}: {next(e for _, c, e in errors if c == call)}")
+    said = {call: error for _, call, error in errors}
+    return [Signature("repeated_failing_call", 3, steps, f"the same call failed {len(steps)} times: {call}: {said[call]}")
             for call, steps in common([(t, call) for t, call, _ in errors], 3)]
 
 
@@ -126,7 +132,8 @@ def stall(window: list[Step], least: int = 10) -> list[Signature]:
 def repeated_dialogue(window: list[Step]) -> list[Signature]:
     """The same thing said the same when it was asked again and again; a battle's menus are nobody's words."""
     texts = [(t, line.partition(" at ")[2]) for t, line in traces(window) if " at '" in line and ": text: " in line]
-    return [Signature("repeated_dialogue", 2, steps, f"the same text came up {len(steps)} times: {text}") for text, steps in common(texts, 3)[:2]]
+    return [Signature("repeated_dialogue", 2, steps, f"the same text came up {len(steps)} times: {text}")
+            for text, steps in common(texts, 3)[:2]]
 
 
 def lost(window: list[Step]) -> list[int]:
@@ -136,17 +143,20 @@ def lost(window: list[Step]) -> list[int]:
 
 def lost_battles(window: list[Step]) -> list[Signature]:
     steps = lost(window)
-    return [Signature("lost_battle", 2, steps, f"{len(steps)} battle{'s were' if len(steps) > 1 else ' was'} lost")] if steps else []
+    return [Signature("lost_battle", 2, steps, f"battles lost: {len(steps)}")] if steps else []
 
 
 def no_call(window: list[Step]) -> list[Signature]:
     mute = [s.t for s in window if not s.reply.calls]
-    return [Signature("no_tool_call", 2, mute, f"{len(mute)} replies held no tool call: they did nothing")] if len(mute) >= 3 else []
+    text = f"{len(mute)} replies did nothing: they held no tool call"
+    return [Signature("no_tool_call", 2, mute, text)] if len(mute) >= 3 else []
 
 
 def capped_subagents(window: list[Step]) -> list[Signature]:
-    capped = [(s.t, f"{c.args.get('subagent_id', 'inline')} ({r['turns_taken']} turns)") for s, c, r in calls(window, "execute_custom_subagent") if r.get("hit_safety_cap")]
-    return [Signature("capped_subagent", 2, steps, f"{who} used up its turns {len(steps)} times and returned nothing") for who, steps in common(capped, 2)]
+    ran = calls(window, "execute_custom_subagent")
+    capped = [(s.t, c.args.get("subagent_id", "inline")) for s, c, r in ran if r.get("hit_safety_cap")]
+    return [Signature("capped_subagent", 2, steps, f"{who} used up its turns {len(steps)} times and returned nothing")
+            for who, steps in common(capped, 2)]
 
 
 def unexplored_exits(window: list[Step]) -> list[Signature]:
@@ -154,7 +164,8 @@ def unexplored_exits(window: list[Step]) -> list[Signature]:
     doors = [(s.t, d) for s in window if s.obs for l in s.obs.splitlines() if l.startswith("Doors: ") for d in l[7:].split("; ")]
     been = {s.place.split(" (")[0] for s in window}
     new = [(door, steps) for door, steps in common(doors, 1) if door.split(" to ")[-1] not in been]
-    return [Signature("unexplored_exits", 1, new[0][1][-5:], "seen but not taken: " + "; ".join(d for d, _ in new))] if new else []
+    text = "seen but not taken: " + "; ".join(door for door, _ in new)
+    return [Signature("unexplored_exits", 1, new[0][1][-5:], text)] if new else []
 
 
 def code_without_skill(window: list[Step]) -> list[Signature]:
@@ -164,8 +175,8 @@ def code_without_skill(window: list[Step]) -> list[Signature]:
         if len(codes) >= 3 and all(name != "run_skill" for _, name in calls) else []
 
 
-DETECTORS = (repeated_failing_call, schema_mismatch, broken_skills, stall, tool_errors, blocked_moves, navigation_loop, repeated_dialogue,
-             lost_battles, no_call, capped_subagents, unexplored_exits, code_without_skill)
+DETECTORS = (repeated_failing_call, schema_mismatch, broken_skills, stall, tool_errors, blocked_moves, navigation_loop,
+             repeated_dialogue, lost_battles, no_call, capped_subagents, unexplored_exits, code_without_skill)
 
 
 def signatures(window: list[Step]) -> list[Signature]:

@@ -7,6 +7,7 @@ import pytest
 
 import harness as h
 from harness import EditError, Harness, fold
+from reuse import SHOWN, overview
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_undo_of_an_undo(full):
 def test_overview_has_titles_and_use_counts_but_no_contents(full):
     made, _ = full
     made.used("mem_0001", True, 3)
-    text = made.overview()
+    text = overview(made)
     assert "mem_0001: sign [confidence 2] [used 1, ok 1]" in text and "south" not in text and "sa_0001: fighter" in text
 
 
@@ -116,13 +117,13 @@ def test_the_overview_is_ranked_and_bounded():
     for t in range(4):
         made.used("b_proven", True, t)
         made.used("e_failing", False, t)
-    listed = lambda: [line.split(": ")[1].split()[0] for line in made.overview().splitlines() if line.startswith("- ") and ": " in line]
+    listed = lambda: [line.split(": ")[1].split()[0] for line in overview(made).splitlines() if line.startswith("- ") and ": " in line]
     assert listed() == ["b_proven", "c_inherited", "d_dear", "a_new", "e_failing"]
     made.reuse = False
     assert listed() == ["d_dear", "a_new", "b_proven", "c_inherited", "e_failing"]
     for i in range(190):
         made.edit("create", "memory", "", {"title": f"{i} " + "x" * 190}, by="agent", step=1)
-    assert len(made.overview()) < 3 * h.SHOWN and "and more that are worth less: read memory" in made.overview()
+    assert len(overview(made)) < 3 * SHOWN and "and more that are worth less: read memory" in overview(made)
 
 
 @pytest.mark.parametrize("by", ["agent", "refiner"])

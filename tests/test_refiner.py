@@ -11,7 +11,7 @@ from conftest import Canned, step
 from harness import Harness
 from models import Call
 from refiner import Schedule, contents, refine
-from reuse import upkeep
+from reuse import overview, upkeep
 from signatures import DETECTORS, signatures
 
 
@@ -259,7 +259,7 @@ SAYS, LEADS = {"content": "'N' says: Come back / later", "coordinates": "(2, 2)"
     ({"content": "a healer", "coordinates": "2, 2"}, TALK, 9, 2)])
 def test_confidence_moves_with_what_was_seen_since(fact, line, t, confidence):
     harness, row, edits, _ = run(KEEP, NONE, NONE, NONE, harness=known(**fact), window=[press(t, line)])
-    assert harness.memory["mem_0001"].confidence == confidence and f"[confidence {confidence}]" in harness.overview()
+    assert harness.memory["mem_0001"].confidence == confidence and f"[confidence {confidence}]" in overview(harness)
     assert row["upkeep"] == [e.version for e in edits] and all(str(t) in e.why for e in edits)
 
 
