@@ -100,7 +100,8 @@ def broken_skills(window: list[Step]) -> list[Signature]:
     for id, (call, result) in last.items():
         if result.get("traceback"):
             steps = [s.t for s, c, r in calls(window, "run_skill") if r.get("skill_id") == id and r.get("traceback")]
-            text = f"{id} with args {json.dumps(call.args.get('args', {}))[:200]} failed at line {result['line']}: {result['error']}"
+            args = json.dumps(call.args.get("args", {}))[:200]
+            text = f"{id} with args {args} failed at line {result['line']}: {result['error']}"
             out.append(Signature("broken_skill", 3, steps, text))
     return out
 
