@@ -217,7 +217,7 @@ class Agent:
                     how = {"by": "agent", "step": t, "why": args["reasoning"], "known_tools": self.all_tools}
                     edit = self.harness.edit(op, part, id, fields, **how)
                     self.on_edit(edit)
-                    results.append({"success": True, "id": edit.id, "version": edit.version})
+                    results.append({"success": True, "id": edit.id, "op": edit.op, "version": edit.version})
             except EditError as e:
                 results.append({"success": False, "error": str(e)})
         return {"success": all(r.get("success", True) is True for r in results), "results": results}

@@ -139,7 +139,7 @@ def evidence(harness: Harness, window: list[Step]) -> dict[str, list[int]]:
                 x, y, to = int(went[1]), int(went[2]), went[3]
                 beside = (e for dx, dy in ((0, 1), (0, -1), (1, 0), (-1, 0)) for e in cells[(place, x + dx, y + dy)])
                 for id, text in beside if to else []:
-                    if f" leads to {plain(to)}" in text:
+                    if f" leads to {plain(to)} " in f"{text} ":
                         note(good, id)
                 for id, text in cells[(place, int(went[4]), int(went[5]))] if not to else []:
                     if " leads to " in text:

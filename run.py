@@ -160,7 +160,7 @@ class Run:
                      **({"review": lambda harness, edits: review(harness, edits, ask)} if s.review else {}))
         append_row(self.folder / "refinements.jsonl", row)
         self.refinements.append(row)
-        self.counters["unchanged"] = 0
+        self.counters["unchanged"] = -1      # this step's own effect has been counted
         self.shoot(agent.t)
 
     def play(self, bar: tqdm) -> str:

@@ -38,7 +38,9 @@ def calls(window: list[Step], name: str = "") -> Iterable[tuple[Step, Call, dict
 
 
 def shown(call: Call) -> str:
-    return f"{call.name} {json.dumps(call.args, sort_keys=True, ensure_ascii=False)[:200]}"
+    """A call without its reasoning: that may be new each time."""
+    args = {k: v for k, v in call.args.items() if k != "reasoning"} if isinstance(call.args, dict) else call.args
+    return f"{call.name} {json.dumps(args, sort_keys=True, ensure_ascii=False)[:200]}"
 
 
 def failures(window: list[Step]) -> list[tuple[int, str, str]]:
@@ -115,7 +117,11 @@ def tool_errors(window: list[Step]) -> list[Signature]:
 
 
 def repeated_failing_call(window: list[Step]) -> list[Signature]:
-    errors = failures(window)
+    """The same arguments, the same error, and none of the kind (this tool, this skill) that went well since."""
+    kind = lambda c: (c.name, c.args.get("skill_id") if isinstance(c.args, dict) else None)
+    went = {kind(c): s.t for s, c, r in calls(window) if r.get("success")}
+    ended = {shown(c): went.get(kind(c), -1) for _, c, _ in calls(window)}
+    errors = [(t, call, error) for t, call, error in failures(window) if t > ended[call]]
     said = {call: error for _, call, error in errors}
     return [Signature("repeated_failing_call", 3, steps, f"the same call failed {len(steps)} times: {call}: {said[call]}")
             for call, steps in common([(t, call) for t, call, _ in errors], 3)]

@@ -23,6 +23,8 @@ RULES = {                                                # what it adds to the p
     "unexplored_exits": "Take doors that you have not taken yet.",
     "tool_errors": "Read the error of a failed call before the next one.",
     "repeated_failing_call": "Never send a call again that has failed twice with the same arguments.",
+    "schema_mismatch": "When a call was not carried out, compare its arguments with what the tool takes before the next one.",
+    "no_tool_call": "Answer with a tool call each time.",
     "stall": "When nothing changes, do something of another kind.",
 }
 HEAD = '''# Walk to args x, y ({how}). The tables were learned from the trajectory.
@@ -271,7 +273,7 @@ def walker(window: str, have: tuple | None) -> tuple[str, str]:
     template, how = (SEARCH, "by search") if searching or weak else (STRAIGHT, "straight")
     code = template.format(open=dump(opens), leap=dump(leap), away=dump(away), cost=dump(cost), shut=dump(shut), how=how, act_free=act.format("free"),
                            act_path=act.format("path"), moves=json.dumps({n: DIRECTION[n] for n in names}))
-    if broken and not weak:
+    if broken:
         return code, f"it broke at {broken[1]} ({broken[2]}): written anew from its tables"
     return code, f"{have[3]} of {have[2]} walks succeeded: search instead" if weak else f"symbols that let a step through: {' '.join(sorted(opens))}"
 

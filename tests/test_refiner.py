@@ -61,7 +61,8 @@ FIRES = {
     "navigation_loop": {"to and fro": [press(t, "x", place=f"Town ({t % 2}, 1)", key=str(t)) for t in range(10)],
                         "the healer and back": HEALER},
     "tool_errors": {"two calls": [failing(1), failing(2, args={"skill_id": "run"})]},
-    "repeated_failing_call": {"three times the same": [failing(t) for t in range(3)]},
+    "repeated_failing_call": {"three times the same": [failing(t) for t in range(3)],
+                              "each time for another reason": [failing(t, args={"skill_id": "x", "reasoning": str(t)}) for t in range(3)]},
     "schema_mismatch": {"believed to be progress": [malformed(t) for t in range(3)], "among walks": [malformed(31), *WALK, malformed(32)]},
     "broken_skill": {"an exception": [*WALK, skill(40, "ZeroDivisionError: division by zero", 3)]},
     "stall": {"nothing changes": [press(t, "A: nothing changed") for t in range(10)], "a healer's loop": HEALER,
@@ -80,7 +81,7 @@ SILENT = {
     "navigation_loop": {"it led somewhere": [press(t, "x", place=f"Town ({t % 2}, 1)", key=str(t), milestones=["m"] if t == 8 else []) for t in range(10)],
                         "a long talk in one place": [press(t, f"A: text: PAGE {t}", key=str(t)) for t in range(20)], "a battle": BATTLE},
     "tool_errors": {"one": [failing(1), *WALK]},
-    "repeated_failing_call": {"each another": [failing(t, args={"skill_id": str(t)}) for t in range(5)], "one that worked later": [skill(1), skill(2), skill(3)]},
+    "repeated_failing_call": {"put right since": [*(skill(t, "KeyError: x", 2) for t in range(5)), skill(9)], "each another": [failing(t, args={"skill_id": str(t)}) for t in range(5)], "one that worked later": [skill(1), skill(2), skill(3)]},
     "schema_mismatch": {"one slip, put right": [malformed(1), *WALK], "well-formed calls that fail": [failing(t) for t in range(5)]},
     "broken_skill": {"repaired since": [skill(1, "KeyError: x", 2), skill(2)], "it says itself that it failed": [skill(1), *WALK]},
     "stall": {"a walk": WALK, "a long battle": BATTLE, "pages of a text": [press(t, f"A: text: PAGE {t}", key=f"p{t}") for t in range(20)],
@@ -237,6 +238,12 @@ def test_a_near_duplicate_becomes_an_update(fields, same):
     harness = one_skill(WALKER)
     harness.reuse = False
     assert run(KEEP, NONE, new, NONE, harness=harness)[2][0].op == "create"                                # --no-reuse
+
+
+def test_the_skills_pass_sees_what_led_to_a_milestone_and_the_skill_api():
+    window = [*WALK[:3], press(40, "A: x", milestones=["took the key"])]
+    asked = run(KEEP, NONE, NONE, NONE, window=window, api="- `tools['fly']()`: up")[3].sent[2][1][0]["content"]
+    assert "- took the key: [1] press_buttons" in asked and "[40] press_buttons" in asked and "`tools['fly']()`: up" in asked
 
 
 def test_the_same_again_is_no_edit():
