@@ -48,7 +48,10 @@ class Person:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "delta.json")
             path.write_text(text, encoding="utf-8")
-            subprocess.run([*shlex.split(os.environ["EDITOR"]), str(path)], check=False)
+            try:
+                subprocess.run([*shlex.split(os.environ["EDITOR"]), str(path)], check=True)
+            except (OSError, ValueError, subprocess.CalledProcessError) as e:
+                raise ModelError(f"--review: $EDITOR failed ({e})") from None
             return path.read_text(encoding="utf-8")
 
     def line(self) -> str:

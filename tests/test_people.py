@@ -10,6 +10,7 @@ import harness as h
 import run
 from conftest import Canned
 from harness import Edit, Harness
+from models import ModelError
 from people import Person, review
 
 SHORT = ["--json", "--game", "lantern", "--schedule", "10,10,20,900", "--steps", "14"]
@@ -43,6 +44,10 @@ def test_a_person_types_y_n_or_a_delta(monkeypatch, tmp_path, capsys):
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
         assert Person()(ask, []).text == text
     assert "the diff" in capsys.readouterr().err
+    monkeypatch.setenv("EDITOR", "/nowhere/editor")
+    monkeypatch.setattr("sys.stdin", io.StringIO("edit\n"))
+    with pytest.raises(ModelError, match="EDITOR failed"):
+        Person()(ask, [])
     monkeypatch.setenv("EDITOR", "sed -i s/^/[1]/")
     monkeypatch.setattr("sys.stdin", io.StringIO("edit\n"))
     assert Person()(ask, []).text == "[1][]"
@@ -132,6 +137,14 @@ def test_a_bad_edit_by_hand_is_one_line_and_loses_nothing(paused, capsys, spoil,
     err = capsys.readouterr().err
     assert len(err.splitlines()) == 1 and words in err and "edited by hand" in err
     assert before == {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.name != "harness.json"}
+
+
+def test_undo_does_not_write_over_an_edit_by_hand(paused, capsys):
+    folder, row = paused
+    (folder / "harness.json").write_text(json.dumps(row | {"prompt": "be bold"}))
+    assert h.main(["undo", str(folder), str(row["version"])]) == 2
+    assert "edited by hand: --resume takes that up first" in capsys.readouterr().err
+    assert json.loads((folder / "harness.json").read_text())["prompt"] == "be bold"
 
 
 def test_an_edit_by_hand_that_a_kill_follows_is_taken_up_once(paused, capsys):
