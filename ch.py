@@ -246,7 +246,7 @@ class Agent:
                 raise ToolRefused("the dry run is over")
             calls.append(name)
             if problem := problems(given, self.env.tools[name][1]):
-                wrong.append(f"{name} {json.dumps(given)[:200]}: {problem}")
+                wrong.append(f"{name} {str(given)[:200]}: {problem}")
             return {"success": True, "presses": 0, "trace": []}
 
         done = self.sandbox.run(code, args, self.game_tools(act), seed=self.seed)

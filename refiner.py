@@ -189,7 +189,8 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
     for part in PASSES:
         text = question(harness, part, window, found, observation, tools, api)
         edits, entry = run_pass(harness, part, text, ask, step, tools, trial)
-        passes.append(entry | {"edits": take(edits)})
+        kept = take(edits)
+        passes.append(entry | {"edits": kept} | ({"status": "refused"} if edits and not kept else {}))
     return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [],
             "signatures": [asdict(s) for s in found], "passes": passes,
             "upkeep": take(upkeep(harness, window, step, retire)), "version": harness.version}

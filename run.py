@@ -218,7 +218,7 @@ class Run:
         for name in self.env.observe().state["progress"]["milestones"]:
             lines.append(f"{name:28s} {at[name]:6d} {s['milestones'][name]:8d}" if name in at else f"{name:28s} {'-':>6s} {'-':>8s}")
         for row in self.refinements:
-            did = [f"{p['part']}: {len(p['edits'])} edit{'s' if len(p['edits']) != 1 else ''}" if p["status"] == "edited" else f"{p['part']}: failed"
+            did = [f"{p['part']}: {len(p['edits'])} edit{'s' if len(p['edits']) != 1 else ''}" if p["status"] == "edited" else f"{p['part']}: {p['status']}"
                    for p in row["passes"] if p["status"] != "unchanged"]
             did += [f"upkeep: {len(row['upkeep'])} edit{'s' if len(row['upkeep']) != 1 else ''}"] if row.get("upkeep") else []
             seen = ", ".join(dict.fromkeys(x["name"] for x in row["signatures"])) or "no failure"

@@ -61,7 +61,7 @@ def test_a_reviewed_run_replays_with_nobody_there(tmp_path, monkeypatch, capsys)
     assert run.main([*SHORT, "--run", str(folder), "--review"]) == 0
     edits, row = h.read_edits(folder / "edits.jsonl"), h.read_rows(folder / "refinements.jsonl")[0]
     assert [e.by for e in edits if e.by != "import"][0] == "review" and any(e.after == "be bold" for e in edits)
-    assert any(p["status"] == "edited" and not p["edits"] for p in row["passes"]) and any(e.by == "refiner" for e in edits)
+    assert [p["edits"] for p in row["passes"] if p["status"] == "refused"] == [[]] and any(e.by == "refiner" for e in edits)
     assert [r["reply"]["text"][:1] for r in h.read_rows(folder / "replies.jsonl") if r["role"] == "review"][:3] == ["[", "n", "y"]
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert run.main(["--run", str(folder), "--replay"]) == 0
