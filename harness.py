@@ -307,9 +307,13 @@ def undo(run: Path, version: int) -> Edit:
     with locked(run):
         edits, steps = read_edits(run / "edits.jsonl"), read_rows(run / "trajectory.jsonl")
         harness = fold(edits)
-        saved = json.loads((run / "harness.json").read_text(encoding="utf-8")) if (run / "harness.json").exists() else {}
-        was = fold((e for e in edits if e.version <= saved.get("version", 0)), saved.get("tools", []))
-        if saved and {**was.to_json(), "uses": 0} != {**saved, "uses": 0}:
+        try:
+            saved = json.loads((run / "harness.json").read_text(encoding="utf-8")) if (run / "harness.json").exists() else {}
+            was = fold((e for e in edits if e.version <= saved.get("version", 0)), saved.get("tools", []))
+            by_hand = saved and {**was.to_json(), "uses": 0} != {**saved, "uses": 0}
+        except (ValueError, TypeError, AttributeError):
+            by_hand = True
+        if by_hand:
             raise EditError(f"{run}/harness.json was edited by hand: --resume takes that up first")
         edit = harness.undo(edits, version, step=max((row["t"] for row in steps), default=0))
         append_row(run / "edits.jsonl", asdict(edit))

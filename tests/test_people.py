@@ -141,10 +141,11 @@ def test_a_bad_edit_by_hand_is_one_line_and_loses_nothing(paused, capsys, spoil,
 
 def test_undo_does_not_write_over_an_edit_by_hand(paused, capsys):
     folder, row = paused
-    (folder / "harness.json").write_text(json.dumps(row | {"prompt": "be bold"}))
-    assert h.main(["undo", str(folder), str(row["version"])]) == 2
-    assert "edited by hand: --resume takes that up first" in capsys.readouterr().err
-    assert json.loads((folder / "harness.json").read_text())["prompt"] == "be bold"
+    for text in (json.dumps(row | {"prompt": "be bold"}), "{oops", "[]", json.dumps(row | {"version": "x"})):
+        (folder / "harness.json").write_text(text)
+        assert h.main(["undo", str(folder), str(row["version"])]) == 2
+        assert "edited by hand: --resume takes that up first" in capsys.readouterr().err
+        assert (folder / "harness.json").read_text() == text
 
 
 def test_an_edit_by_hand_that_a_kill_follows_is_taken_up_once(paused, capsys):
