@@ -314,6 +314,8 @@ class Red(Cartridge):
 
     def hurt(self, old: dict | None, new: dict | None) -> str:
         """What a press in a battle took: from the enemy's bar, in 48ths, and from own HP."""
+        if old and new and old["kind"] != new["kind"] == "lost":
+            return " [the battle is lost]"
         if not (old and new and old.get("enemy") and new.get("enemy")):
             return ""
         foe, bar, own = new["enemy"], old["enemy"]["hp_bar"], (old.get("own_hp"), new.get("own_hp"))

@@ -23,6 +23,8 @@ RULES = {                                                # what it adds to the p
     "unexplored_exits": "Take doors that you have not taken yet.",
     "tool_errors": "Read the error of a failed call before the next one.",
     "repeated_failing_call": "Never send a call again that has failed twice with the same arguments.",
+    "schema_mismatch": "When a call was not carried out, compare its arguments with what the tool takes before the next one.",
+    "no_tool_call": "Answer with a tool call each time.",
     "stall": "When nothing changes, do something of another kind.",
 }
 HEAD = '''# Walk to args x, y ({how}). The tables were learned from the trajectory.
@@ -212,11 +214,13 @@ def refine_subagents(window: str, current: str) -> dict:
 def refine_skills(window: str, current: str) -> dict:
     have, out = entries(current), {"analysis": "", "create": [], "update": []}
     for name, (code, why) in {"walk_to": walker(window, have.get("walk_to")), "fight": fighter(window, have.get("fight"))}.items():
+        example = {"x": 1, "y": 1} if name == "walk_to" else {}
         if code and name in have:
-            out["update"].append({"id": have[name][0], "code": code, "why": why})
+            out["update"].append({"id": have[name][0], "code": code, "example": example, "why": why})
         elif code:
             about = {"walk_to": "walks to the cell args x, y on the current map", "fight": "chooses moves until the battle is over"}
-            out["create"].append({"name": name, "description": about[name], "code": code, "path": "movement" if name == "walk_to" else "battle", "why": why})
+            out["create"].append({"name": name, "description": about[name], "code": code, "path": "movement" if name == "walk_to" else "battle",
+                                  "example": example, "why": why})
         out["analysis"] += f"{name}: {why}. "
     return out
 
@@ -260,14 +264,17 @@ def walker(window: str, have: tuple | None) -> tuple[str, str]:
             shut[symbol] = sorted(n for n in DIRECTION if n.isupper() == ways[0].isupper())
     if not opens:
         return "", "no step was taken"
+    broken = re.search(r"^last run failed:.*, (line \d+)\n(?:  .*\n)*  (.*)", body, re.M)
     weak = have is not None and not searching and have[2] >= 2 and have[3] < 0.9 * have[2]
-    if dump(tables) == known and not weak:
+    if dump(tables) == known and not weak and not broken:
         return "", "nothing new about walking"
     names = sorted({n for ways in opens.values() for n in ways} | set(leap.values()))
     act = "tools['press_buttons'](buttons=[{}[0]], reasoning='walk')" if names[0].isupper() else "tools['move'](direction={}[0])"
     template, how = (SEARCH, "by search") if searching or weak else (STRAIGHT, "straight")
     code = template.format(open=dump(opens), leap=dump(leap), away=dump(away), cost=dump(cost), shut=dump(shut), how=how, act_free=act.format("free"),
                            act_path=act.format("path"), moves=json.dumps({n: DIRECTION[n] for n in names}))
+    if broken:
+        return code, f"it broke at {broken[1]} ({broken[2]}): written anew from its tables"
     return code, f"{have[3]} of {have[2]} walks succeeded: search instead" if weak else f"symbols that let a step through: {' '.join(sorted(opens))}"
 
 
