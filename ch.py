@@ -245,7 +245,7 @@ class Agent:
         if skill is None:
             return {"success": False, "error": f"no skill {id[:80]!r}; there are {', '.join(self.harness.skills) or 'none'}"}
         if not skill.code:
-            return {"success": True, "skill_id": id, "result": skill.description, "note": "a text skill: follow it yourself"}
+            return {"success": True, "skill_id": id, "result": skill.instructions or skill.description, "note": "a text skill: follow it yourself"}
         out = {"skill_id": id} | self.execute(skill.code, args.get("args", {}), t, may_act=True)
         result = out.get("result")
         # A skill may say itself that it failed: {"success": False, ...} or a text that starts with "error".

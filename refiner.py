@@ -10,6 +10,7 @@ asked for once more, with the error, and then changes nothing and is recorded as
 import copy
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -246,3 +247,13 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
         passes.append(entry)
     return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [], "signatures": [asdict(s) for s in found],
             "passes": passes, "version": harness.version}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python refiner.py TREE LOG...`: the same four passes over a coding agent's workspace and the logs of its sessions."""
+    from tools import evolve
+    return evolve.main(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

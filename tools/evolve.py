@@ -1,0 +1,138 @@
+"""Refine a coding agent's workspace from its logs: the Refiner's four passes over a tree that is not ours.
+
+    python refiner.py TREE LOG... [--dry-run]     a LOG that ends in .md is a session's own NOTES.md: it is folded in first
+
+One model call a pass, in order; each is checked against the tree's specification and dropped alone when it fails. There is
+no score and no selection. The defaults are the evolver's, but --feedback is off, as in the paper. report.md says what
+changed and why; replies.jsonl holds the model's answers: after a kill the same command with --out goes on from them.
+"""
+import argparse
+import copy
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from harness import EditError, Harness, fold, imported
+from models import ModelError, fill, open_model
+from refiner import PASSES, Signature, answer_schema, contents, run_pass
+from runlog import BadInput, Recorder, append_row, read_rows, write_atomic
+from tools.bootstrap import merge
+from tools.foreign import Log, read_log
+from tools.workspace import check, diff, notes, parse, read_tree, to_files, write_tree
+
+WHAT = {"prompt": ("policy", "AGENTS.md, which the agent reads first; at most 8,000 characters. Answer with the whole new text, or with null."),
+        "subagents": ("sub-agents", "sub_agents/<name>/AGENT.md, instructions for a helper that is handed one kind of work; a description is needed."),
+        "skills": ("skills", ".agents/skills/<name>/SKILL.md: a description that says when to use it, instructions, and code, a script that "
+                             "stands under scripts/ and runs by itself. Turn what was done by hand again and again into one."),
+        "memory": ("memory", "memory/NOTES.md, one topic a note: facts about this workspace that the next session needs.")}
+
+
+def question(harness: Harness, part: str, logs: list[Log], found: list[tuple[str, Signature]]) -> str:
+    told = lambda log: f"## {log.name}\n{log.task or '(no task in the log)'}\nEnd: {'cut' if log.end is None else log.end or 'regular'}; last words: {log.final or '(none)'}"
+    listed = [f"- {s.name} (severity {s.severity}, {name} steps {', '.join(map(str, s.steps[-12:]))}): {' '.join(s.text.split())}" for name, s in found]
+    return fill("refine_tree", part=WHAT[part][0], what=WHAT[part][1], tasks="\n\n".join(map(told, logs)), signatures="\n".join(listed) or "- none",
+                window="\n\n".join(log.trace() for log in logs), current=contents(harness, part), schema=json.dumps(answer_schema(part)))
+
+
+def verdicts(path: Path) -> dict[str, Signature]:
+    """A judge's verdicts, {"log", "score" 0..1, "feedback"} a line: log -> signature, where the score is below 1. Raises BadInput."""
+    try:
+        return {r["log"]: Signature("judged_below_1", 2, [], f"scored {float(r['score']):g}: {str(r.get('feedback', ''))[:300]}")
+                for r in read_rows(path) if float(r["score"]) < 1}
+    except (LookupError, TypeError, ValueError) as e:
+        raise BadInput(f'--feedback {path}: a line must be {{"log": name, "score": 0..1, "feedback": text}} ({e!r})') from None
+
+
+def fold_notes(harness: Harness, path: Path) -> None:
+    """The notes that a session left: a known topic is replaced, a new one appended. Raises BadInput."""
+    ids, log, row = {e.title: id for id, e in harness.memory.items()}, Log(path.stem), {}
+    for n, (entry, _) in enumerate(notes(path.read_text(encoding="utf-8"))[1]):
+        id = ids.get(entry["title"]) or f"mem_{harness.counts.get('memory', 0) + n + 1:04d}"
+        row[id] = {"title": entry["title"], "content": log.clip(entry["content"], 12_000), "source": "orchestrator"}
+    merge(harness, {"memory": row}, "agent", f"a note of the session in {path.name}")
+
+
+def allowed(before: Harness, edits: list, args: argparse.Namespace) -> str:
+    """Why a pass's edits may not stand; '' when they may."""
+    if edits and edits[0].part == "memory" and len(edits) > args.memory_max_changes:
+        return f"{len(edits)} changes of the memory; the limit is {args.memory_max_changes}"
+    touched = [e for e in edits if e.part in ("subagents", "skills") and e.op != "create" and getattr(before, e.part)[e.id].source == "human"]
+    return f"{touched[0].id} was written by a person; --handwritten allows to change it" if touched and not args.handwritten else ""
+
+
+def evolve(args: argparse.Namespace, out: Path) -> tuple[dict, dict, str]:
+    """-> (the tree as it was, as it is now, the report). Nothing is written but the log of replies. Raises BadInput, ModelError."""
+    old, odd = read_tree(args.tree)
+    faults, harness = check(old, odd), fold(*imported(parse(old)[0]))
+    judged = verdicts(args.feedback) if args.feedback else {}
+    logs = [read_log(path, args.trace_chars) for path in args.logs if path.suffix != ".md"]
+    logs = [replace(log, task=log.task[:args.task_info_chars]) for log in logs]
+    for path in args.logs:
+        if path.suffix == ".md":
+            fold_notes(harness, path)
+    found = [(log.name, s) for log in logs for s in [*log.found, *filter(None, [judged.get(log.name)])]]
+    lines = [f"# {args.tree.name}: what changed and why", "", *(f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, "
+             f"{log.skipped} lines skipped" for log in logs), *(f"- {name}: {s.name}: {s.text}" for name, s in found), *(f"- before: {f}" for f in faults), ""]
+    model = open_model(args.model, 0, args.base_url)
+    recorder, new = Recorder(out / "replies.jsonl", lambda role: model), to_files(harness.to_json(), old)
+    try:
+        for part in [p for p in PASSES if p in args.components and len(found) >= args.min_signals]:
+            edits, entry = run_pass(harness, part, question(harness, part, logs, found), recorder.ask, sum(log.steps for log in logs), ())
+            trial = copy.deepcopy(harness)
+            for edit in edits:
+                trial.apply(edit)
+            files = to_files(trial.to_json(), new)
+            broken = [f for f in check(files, odd) if f not in check(new, odd)]
+            wrong = allowed(harness, edits, args) or "; ".join(broken)
+            entry |= {"status": "dropped", "errors": [*entry["errors"], wrong]} if edits and wrong else {}
+            append_row(out / "refinements.jsonl", entry)
+            lines += [f"## {WHAT[part][0]}: {entry['status']}", "", *(f"- {e}" for e in entry["errors"]),
+                      *(f"- {e.op} {e.id}: {e.why}" for e in edits if entry["status"] == "edited"), ""]
+            if edits and not wrong:
+                harness, new = trial, files
+    finally:
+        getattr(model, "close", lambda: None)()
+    return old, new, "\n".join(lines)
+
+
+def options(doc: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="refiner.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tree", type=Path, help="the agent's workspace")
+    parser.add_argument("logs", type=Path, nargs="+", help="logs of its sessions (and NOTES.md files that they left)")
+    for name, default, what in (("model", "scripted", "any model that run.py knows"), ("base-url", "", "an OpenAI-compatible server"),
+                                ("components", ",".join(PASSES), "the passes"), ("trace-chars", 12_000, "of a session's steps; the middle is cut"),
+                                ("task-info-chars", 3_000, "of a session's task"), ("memory-max-changes", 5, "in one refinement"),
+                                ("min-signals", 0, "fewer signatures: no pass")):
+        parser.add_argument("--" + name, default=default, type=type(default), help=f"{what} ({default})")
+    parser.add_argument("--feedback", type=Path, help='a judge\'s verdicts: {"log", "score", "feedback"} a line (off, as in the paper)')
+    parser.add_argument("--handwritten", action="store_true", help="sub-agents and skills that people wrote may be changed, too")
+    parser.add_argument("--dry-run", action="store_true", help="print the diff and write nothing")
+    parser.add_argument("--out", type=Path, help="where report.md and the logs go (a new folder in runs/)")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = options(__doc__).parse_args(argv)
+    args.components = args.components.split(",")
+    out = args.out or Path(__file__).parent.parent / "runs" / f"refine-{args.tree.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        if odd := set(args.components) - set(PASSES):
+            raise BadInput(f"--components {sorted(odd)[0]}: there are {', '.join(PASSES)}")
+        with tempfile.TemporaryDirectory() as tmp:
+            if not args.dry_run:
+                out.mkdir(parents=True, exist_ok=True)
+            old, new, report = evolve(args, Path(tmp) if args.dry_run else out)
+        change = diff(old, new)
+        print(change or "no difference")
+        if not args.dry_run:
+            write_atomic(out / "report.md", f"{report}\n```diff\n{change}```\n".encode())
+            write_tree(args.tree, new, old)
+            print(f"why: {out / 'report.md'}; `patch -R -p1` with its diff takes it back")
+        return 0
+    except (BadInput, ModelError, OSError) as e:
+        print(f"refiner.py: {e}", file=sys.stderr)
+        return 2
