@@ -74,7 +74,10 @@ def read_any(path: Path) -> dict:
     if any((path / name).exists() for name in (*STORE.values(), EVOLVED)):
         return read_reference(path)
     if (path / POLICY).exists():
-        return parse(read_tree(path)[0])[0]
+        files, odd = read_tree(path)
+        if POLICY not in files:
+            raise BadInput(f"{path}/{odd[0]}")
+        return parse(files)[0]
     raise BadInput(f"no harness at {path}: give a run's folder, a harness.json, a folder of the reference ({', '.join(STORE.values())}) "
                    f"or a workspace with {POLICY}")
 

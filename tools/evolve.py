@@ -76,7 +76,7 @@ def evolve(args: argparse.Namespace, out: Path) -> tuple[dict, dict, str]:
             fold_notes(harness, path)
     found = [(log.name, s) for log in logs for s in [*log.found, *filter(None, [judged.get(log.name)])]]
     lines = [f"# {args.tree.name}: what changed and why", "", *(f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, "
-             f"{log.skipped} lines skipped" for log in logs), *(f"- {name}: {s.name}: {s.text}" for name, s in found), *(f"- before: {f}" for f in faults), ""]
+             f"{log.skipped} lines skipped" for log in logs), *(f"- {name}: {s.name}: {' '.join(s.text.split())}" for name, s in found), *(f"- before: {f}" for f in faults), ""]
     model = open_model(args.model, 0, args.base_url)
     recorder, new = Recorder(out / "replies.jsonl", lambda role: model), to_files(harness.to_json(), old)
     try:
@@ -91,7 +91,7 @@ def evolve(args: argparse.Namespace, out: Path) -> tuple[dict, dict, str]:
             entry |= {"status": "dropped", "errors": [*entry["errors"], wrong]} if edits and wrong else {}
             append_row(out / "refinements.jsonl", entry)
             lines += [f"## {WHAT[part][0]}: {entry['status']}", "", *(f"- {e}" for e in entry["errors"]),
-                      *(f"- {e.op} {e.id}: {e.why}" for e in edits if entry["status"] == "edited"), ""]
+                      *(f"- {e.op} {e.id or e.part}: {e.why}" for e in edits if entry["status"] == "edited"), ""]
             if edits and not wrong:
                 harness, new = trial, files
     finally:
@@ -129,7 +129,7 @@ def main(argv: list[str] | None = None) -> int:
         change = diff(old, new)
         print(change or "no difference")
         if not args.dry_run:
-            write_atomic(out / "report.md", f"{report}\n```diff\n{change}```\n".encode())
+            write_atomic(out / "report.md", f"{report}\n~~~~diff\n{change}~~~~\n".encode())
             write_tree(args.tree, new, old)
             print(f"why: {out / 'report.md'}; `patch -R -p1` with its diff takes it back")
         return 0

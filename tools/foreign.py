@@ -147,18 +147,21 @@ class Log:
 
     def clip(self, text: str, size: int = TEXT) -> str:
         """Secrets out, then the middle. Both edges are cut wide first: a secret that is cut in two must not show."""
+        text = text.encode("utf-8", "replace").decode()      # half a character, from a JSON escape
         if len(text) > 20 * size:
             text = text[:10 * size] + " … " + text[-10 * size:]
         text, n = SECRET.subn(lambda m: re.match(r"(?is)[\w-]*(?:passw\w*|secret|token|key)[\"']?\s*[:=]\s*[\"']?|", m[0])[0] + "[secret]", text)
         self.secrets += n
         return text if len(text) <= size else f"{text[:size // 2]} [… {len(text) - size} characters cut …] {text[-size // 2:]}"
 
-    def clean(self, value: Any, size: int = TEXT) -> Any:
+    def clean(self, value: Any, depth: int = 6) -> Any:
         if isinstance(value, str):
-            return self.clip(value, size)
+            return self.clip(value)
+        if isinstance(value, (dict, list)) and not depth:
+            return "…"
         if isinstance(value, dict):
-            return {self.clip(str(k), 80): self.clean(v, size) for k, v in list(value.items())[:40]}
-        return [self.clean(v, size) for v in value[:40]] if isinstance(value, list) else value
+            return {self.clip(str(k), 80): self.clean(v, depth - 1) for k, v in list(value.items())[:40]}
+        return [self.clean(v, depth - 1) for v in value[:40]] if isinstance(value, list) else value
 
     def add(self, found: list[Signature]) -> None:
         """Three of a kind are enough, over all windows."""
@@ -197,7 +200,7 @@ def rows(path: Path, log: Log) -> Iterator[Any]:
         for line in iter(lambda: lines.readline(LINE), b""):
             try:
                 yield json.loads(line)
-            except ValueError:               # a cut last line, a word of a shell, one piece of a line that is too long
+            except (ValueError, RecursionError):     # a cut last line, a word of a shell, one piece of a line that is too long
                 log.skipped += bool(line.strip())
 
 
@@ -210,6 +213,8 @@ def steps(path: Path, log: Log) -> Iterator[Step]:
         log.steps += 1
         got = [results.get(id, {"success": False, "error": "no result: the session was cut here"}) for id in calls]
         new = {digest(c.name, c.args, r) for c, r in zip(calls.values(), got)} - seen
+        if len(seen) > 100_000:
+            seen.clear()
         seen.update(new)                     # the world counts as changed when something came that had not come before
         key = digest(key, log.steps) if new or not calls else key
         return Step(log.steps, log.name, 0, None, key, "work", "", Reply(said, list(calls.values()), usage), got, 0, [])
@@ -224,26 +229,27 @@ def steps(path: Path, log: Log) -> Iterator[Step]:
                 yield replace(rest[0], reply=replace(rest[0].reply, text=log.clip(rest[0].reply.text), message=None,
                               calls=[replace(c, args=log.clean(c.args)) for c in rest[0].reply.calls]), results=log.clean(rest[0].results))
                 continue
-            if what in ("text", "call", "user") and results and not (what == "call" and rest[0] in calls):
+            id = str(rest[0])
+            if what in ("text", "call", "user") and results and not (what == "call" and id in calls):
                 yield made()
                 said, calls, results, usage = "", {}, {}, Usage()
             if what == "user" and not log.task and not rest[0].lstrip().startswith("<"):
                 log.task = log.clip(rest[0], 3_000)
             elif what == "text":
-                said, log.final = log.clip(f"{said}\n{rest[0]}".strip()), rest[0][-500:]
+                said, log.final = log.clip(f"{said}\n{rest[0]}".strip()), log.clip(rest[0], 500)
             elif what == "call":
                 args, log.final = rest[2], ""
                 try:
                     args = json.loads(args) if isinstance(args, str) else args
-                except ValueError:
+                except (ValueError, RecursionError):
                     pass
-                calls[rest[0]] = Call(str(rest[0]), str(rest[1]), log.clean(args if isinstance(args, (dict, str)) else {"input": args}))
+                calls[id] = Call(id, log.clip(str(rest[1]), 80), log.clean(args if isinstance(args, (dict, str)) else {"input": args}))
             elif what == "result":
-                results[rest[0]] = result(log, *rest[1:])
+                results[id] = result(log, *rest[1:])
             elif what == "usage":
                 usage = rest[0]
             elif what in ("end", "error"):
-                log.end = rest[0] if what == "end" else log.end
+                log.end = log.clip(rest[0], 300) if what == "end" and rest[0] else rest[0] if what == "end" else log.end
                 if what == "error":
                     log.add([Signature("session_error", 3, [log.steps], log.clip(rest[0], 300))])
     if said or calls:
@@ -262,8 +268,9 @@ def result(log: Log, output: str, failed: bool, code: Any) -> dict:
             pass
     told = re.match(r"\s*(?:<[\w-]+>)?(?:Error: )?(?:Process )?[Ee]xit(?:ed with)?[ _]code:? (-?\d+)", output)
     code = int(told[1]) if told and code is None else code
-    text, bad = log.clip(output), failed or code not in (0, None)
-    return {"success": not bad, "output": text, "size": len(output)} | ({"exit": code} if code is not None else {}) | ({"error": text[-500:] or "failed"} if bad else {})
+    text, bad = log.clip(output.strip()), failed or code not in (0, None)
+    return {"success": not bad, "error" if bad else "output": text or "failed" * bad} | ({"exit": code} if code is not None else {}) \
+        | ({"size": len(output)} if len(output) > TEXT else {})
 
 
 # -- failure signatures of any agent
@@ -337,7 +344,7 @@ DETECTORS = (nonzero_exit, tool_error, same_result, cycle, repeated_script, toke
 
 def read_log(path: Path, chars: int = 12_000) -> Log:
     """One pass over a log. Raises BadInput, OSError."""
-    log, window = Log(path.stem, chars), []
+    log, window = Log(re.sub(r"[^\w.-]", "_", path.stem)[:60], chars), []
 
     def look() -> None:
         log.add([s for detect in DETECTORS for s in detect(window)] + signatures(window))
@@ -352,7 +359,7 @@ def read_log(path: Path, chars: int = 12_000) -> Log:
     if log.end is None:
         log.add([Signature("cut_session", 3, [log.steps], "the session has no end: cut, or out of time")])
     elif log.end:
-        log.add([Signature("failed_session", 3, [log.steps], f"the session ended with: {log.clip(log.end, 300)}")])
+        log.add([Signature("failed_session", 3, [log.steps], f"the session ended with: {log.end}")])
     if not log.final:
         log.add([Signature("no_final_message", 2, [log.steps], "the last thing was a call: no final message")])
     log.found.sort(key=lambda s: -s.severity)

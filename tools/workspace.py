@@ -20,7 +20,7 @@ from typing import Any
 from harness import ID, PARTS, SCHEMAS, EditError, Edit, Harness, append_row, fold, imported, read_edits, read_rows
 from runlog import BadInput, locked, write_atomic
 
-POLICY, NOTES = "AGENTS.md", "memory/NOTES.md"
+POLICY, NOTES, TOOLS = "AGENTS.md", "memory/NOTES.md", "harness_tools"       # TOOLS: front matter of AGENTS.md, where H limits them
 FILE = {"subagents": ("sub_agents", "AGENT.md"), "skills": (".agents/skills", "SKILL.md")}      # part -> its folder, its file
 BODY = {"subagents": "system_instructions", "skills": "instructions", "memory": "content"}      # the field that is the text
 CAP, SIZE, SHOWN = 8_000, 1 << 20, 1_024     # characters of AGENTS.md; bytes of a file; characters of a description
@@ -134,7 +134,8 @@ def parse(files: Files) -> tuple[dict, dict]:
     row, where = {"prompt": "", "tools": [], **{part: {} for part in PARTS}}, {}
     if POLICY in files:
         keys, text = front(files[POLICY])
-        row["prompt"], row["tools"] = (unwrap(text), decode(keys["tools"], "array")) if "tools" in keys else (files[POLICY].removesuffix("\n"), [])
+        own = list(keys) == [TOOLS]
+        row["prompt"], row["tools"] = (unwrap(text), decode(keys[TOOLS], "array")) if own else (files[POLICY].removesuffix("\n"), [])
     for part, (top, file) in FILE.items():
         rules, prefix = SCHEMAS[part]["properties"], PARTS[part][1]
         for path in sorted(p for p in files if re.fullmatch(rf"{re.escape(top)}/[^/]+/{file}", p)):
@@ -204,9 +205,9 @@ def to_files(row: dict, old: Files) -> Files:
     """A tree that holds `row`, made of the files that are there: an entry that has not changed keeps its text."""
     before, where = parse(old)
     before, row, files = clean(before), clean(row), dict(old)
-    if (row["prompt"], row["tools"]) != (before["prompt"], before["tools"]) or POLICY not in old:
-        keyed = row["tools"] or re.match(r"---[ \t]*\r?\n", row["prompt"]) and "tools" in front(row["prompt"])[0]
-        files[POLICY] = f"---\ntools: {encode(row['tools'])}\n---\n" + wrap(row["prompt"]) if keyed else row["prompt"] + "\n"
+    if (row["prompt"], row["tools"]) != (before["prompt"], before["tools"]):
+        own = row["tools"] or list(front(row["prompt"])[0]) == [TOOLS]
+        files[POLICY] = f"---\n{TOOLS}: {encode(row['tools'])}\n---\n" + wrap(row["prompt"]) if own else row["prompt"] + "\n"
     for part, (top, file) in FILE.items():
         for id in before[part].keys() - row[part].keys():
             files = {p: t for p, t in files.items() if not p.startswith(os.path.dirname(where[part, id]) + "/")}
@@ -248,7 +249,9 @@ def check(files: Files, odd: Iterable[str] = ()) -> list[str]:
             out.append(f"{path}: not a part of the harness; known are {POLICY}, {NOTES}, " + ", ".join(top for top, _ in FILE.values()))
         if part and f"{base}/{FILE[part][1]}" not in files and path != base:
             out.append(f"{path}: no {FILE[part][1]} beside it")
-        if path.endswith(".py"):
+        if text.encode(errors="replace").decode() != text:
+            out.append(f"{path}: holds half a character; it can't be written as UTF-8")
+        elif path.endswith(".py"):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
