@@ -37,8 +37,8 @@ def fit(value: Any, rules: dict) -> Any:
 
 def read_reference(folder: Path) -> dict:
     """The reference's folder -> a row for `harness.imported`; a file that is missing is an empty store. Raises BadInput."""
-    row: dict = {"prompt": (folder / EVOLVED).read_text(encoding="utf-8") if (folder / EVOLVED).exists() else ""}
-    row["prompt"] = re.sub(r"^\s*IMPROVED BASE PROMPT:\s*", "", row["prompt"]).strip()
+    policy = (folder / EVOLVED).read_bytes().decode() if (folder / EVOLVED).exists() else ""
+    row: dict = {"prompt": re.sub(r"^\s*IMPROVED BASE PROMPT:\s*", "", policy).removesuffix("\n")}
     for part, file in STORE.items():
         rules, prefix, title = SCHEMAS[part]["properties"], PARTS[part][1], "title" if part == "memory" else "name"
         try:

@@ -40,6 +40,8 @@ def question(harness: Harness, part: str, logs: list[Log], found: list[tuple[str
 
 def verdicts(path: Path) -> dict[str, Signature]:
     """A judge's verdicts, {"log", "score" 0..1, "feedback"} a line: log -> signature, where the score is below 1. Raises BadInput."""
+    if not path.is_file():
+        raise BadInput(f"--feedback {path}: there is no such file")
     try:
         return {r["log"]: Signature("judged_below_1", 2, [], f"scored {float(r['score']):g}: {str(r.get('feedback', ''))[:300]}")
                 for r in read_rows(path) if float(r["score"]) < 1}

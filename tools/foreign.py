@@ -198,7 +198,7 @@ def rows(path: Path, log: Log) -> Iterator[Any]:
                 raise BadInput(f"{path}: a JSON list of more than {LIST >> 20} MiB is not streamed; write one message a line (jq -c '.[]')")
             try:
                 whole = json.load(lines)
-            except ValueError as e:
+            except (ValueError, RecursionError) as e:
                 raise BadInput(f"{path}: the JSON is damaged: {e}") from None
             yield from whole if isinstance(whole, list) else whole.get("messages") or []
             return
