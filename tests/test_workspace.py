@@ -193,7 +193,7 @@ def test_the_references_folder_with_its_hazards(tmp_path):
     assert box.run(made.skills["walk"].code, {"x": 5.0}, api).result == [5, 7, "#"]
     box.close()
     (tmp_path / "skills.json").write_text('{"entries": {"a": 1}}')
-    with pytest.raises(BadInput, match="skills.json is no store"):
+    with pytest.raises(BadInput, match="no harness at .*skills.json is no store"):
         bootstrap.read_any(tmp_path)
 
 
@@ -354,7 +354,7 @@ def test_a_long_log_takes_little_memory(tmp_path):
 
 def test_a_json_list_that_is_too_big_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(foreign, "LIST", 100)
-    with pytest.raises(BadInput, match="one message a line"):
+    with pytest.raises(BadInput, match="a JSON list of more than"):
         foreign.read_log(put(tmp_path / "s.json", told("openai"), whole=True))
 
 

@@ -12,11 +12,10 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from harness import EditError, Harness, fold, imported
+from harness import Edit, Harness, fold, imported
 from models import ModelError, fill, open_model
 from refiner import PASSES, Signature, answer_schema, contents, run_pass
 from runlog import BadInput, Recorder, append_row, read_rows, write_atomic
@@ -24,17 +23,20 @@ from tools.bootstrap import merge
 from tools.foreign import Log, read_log
 from tools.workspace import check, diff, notes, parse, read_tree, to_files, write_tree
 
-WHAT = {"prompt": ("policy", "AGENTS.md, which the agent reads first; at most 8,000 characters. Answer with the whole new text, or with null."),
-        "subagents": ("sub-agents", "sub_agents/<name>/AGENT.md, instructions for a helper that is handed one kind of work; a description is needed."),
-        "skills": ("skills", ".agents/skills/<name>/SKILL.md: a description that says when to use it, instructions, and code, a script that "
-                             "stands under scripts/ and runs by itself. Turn what was done by hand again and again into one."),
-        "memory": ("memory", "memory/NOTES.md, one topic a note: facts about this workspace that the next session needs.")}
+WHAT = {                             # part -> its name, and what its files are for
+    "prompt": ("policy", "AGENTS.md, which the agent reads first; at most 8,000 characters. Answer with the whole new text, or null."),
+    "subagents": ("sub-agents", "sub_agents/<name>/AGENT.md, instructions for a helper that is handed one kind of work."),
+    "skills": ("skills", ".agents/skills/<name>/SKILL.md: a description that says when to use it, instructions, and code: a script that "
+                         "stands under scripts/ and runs by itself. What was done by hand again and again becomes one."),
+    "memory": ("memory", "memory/NOTES.md, one topic a note: facts about this workspace that the next session needs.")}
 
 
 def question(harness: Harness, part: str, logs: list[Log], found: list[tuple[str, Signature]]) -> str:
-    told = lambda log: f"## {log.name}\n{log.task or '(no task in the log)'}\nEnd: {'cut' if log.end is None else log.end or 'regular'}; last words: {log.final or '(none)'}"
-    listed = [f"- {s.name} (severity {s.severity}, {name} steps {', '.join(map(str, s.steps[-12:]))}): {' '.join(s.text.split())}" for name, s in found]
-    return fill("refine_tree", part=WHAT[part][0], what=WHAT[part][1], tasks="\n\n".join(map(told, logs)), signatures="\n".join(listed) or "- none",
+    tasks = [f"## {log.name}\n{log.task or '(the log has no task)'}\nEnd: {'cut' if log.end is None else log.end or 'regular'}; "
+             f"last words: {log.final or '(none)'}" for log in logs]
+    listed = [f"- {s.name} (severity {s.severity}, {name} steps {', '.join(map(str, s.steps[-12:]))}): {' '.join(s.text.split())}"
+              for name, s in found]
+    return fill("refine_tree", part=WHAT[part][0], what=WHAT[part][1], tasks="\n\n".join(tasks), signatures="\n".join(listed) or "- none",
                 window="\n\n".join(log.trace() for log in logs), current=contents(harness, part), schema=json.dumps(answer_schema(part)))
 
 
@@ -58,12 +60,13 @@ def fold_notes(harness: Harness, path: Path) -> None:
     merge(harness, {"memory": row}, "agent", f"a note of the session in {path.name}")
 
 
-def allowed(before: Harness, edits: list, args: argparse.Namespace) -> str:
+def refused(before: Harness, edits: list[Edit], args: argparse.Namespace) -> str:
     """Why a pass's edits may not stand; '' when they may."""
     if edits and edits[0].part == "memory" and len(edits) > args.memory_max_changes:
         return f"{len(edits)} changes of the memory; the limit is {args.memory_max_changes}"
-    touched = [e for e in edits if e.part in ("subagents", "skills") and e.op != "create" and getattr(before, e.part)[e.id].source == "human"]
-    return f"{touched[0].id} was written by a person; --handwritten allows to change it" if touched and not args.handwritten else ""
+    theirs = [e.id for e in edits if e.part in ("subagents", "skills") and e.op != "create"
+              and getattr(before, e.part)[e.id].source == "human"]
+    return f"{theirs[0]} was written by a person; --handwritten allows to change it" if theirs and not args.handwritten else ""
 
 
 def evolve(args: argparse.Namespace, out: Path) -> tuple[dict, dict, str]:
@@ -77,24 +80,26 @@ def evolve(args: argparse.Namespace, out: Path) -> tuple[dict, dict, str]:
         if path.suffix == ".md":
             fold_notes(harness, path)
     found = [(log.name, s) for log in logs for s in [*log.found, *filter(None, [judged.get(log.name)])]]
-    lines = [f"# {args.tree.name}: what changed and why", "", *(f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, "
-             f"{log.skipped} lines skipped" for log in logs), *(f"- {name}: {s.name}: {' '.join(s.text.split())}" for name, s in found), *(f"- before: {f}" for f in faults), ""]
-    model = open_model(args.model, 0, args.base_url)
-    recorder, new = Recorder(out / "replies.jsonl", lambda role: model), to_files(harness.to_json(), old)
+    lines = [f"# {args.tree.resolve().name}: what changed and why", ""]
+    lines += [f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, {log.skipped} lines skipped"
+              for log in logs]
+    lines += [f"- {name}: {s.name}: {' '.join(s.text.split())}" for name, s in found] + [f"- before: {fault}" for fault in faults] + [""]
+    model, new = open_model(args.model, 0, args.base_url), to_files(harness.to_json(), old)
+    recorder = Recorder(out / "replies.jsonl", lambda role: model)
     try:
         for part in [p for p in PASSES if p in args.components and len(found) >= args.min_signals]:
-            edits, entry = run_pass(harness, part, question(harness, part, logs, found), recorder.ask, sum(log.steps for log in logs), ())
-            trial = copy.deepcopy(harness)
+            asked, trial = question(harness, part, logs, found), copy.deepcopy(harness)
+            edits, entry = run_pass(harness, part, asked, recorder.ask, sum(log.steps for log in logs), ())
             for edit in edits:
                 trial.apply(edit)
             files = to_files(trial.to_json(), new)
-            broken = [f for f in check(files, odd) if f not in check(new, odd)]
-            wrong = allowed(harness, edits, args) or "; ".join(broken)
-            entry |= {"status": "dropped", "errors": [*entry["errors"], wrong]} if edits and wrong else {}
+            known = check(new, odd)
+            wrong = refused(harness, edits, args) or "; ".join(fault for fault in check(files, odd) if fault not in known)
+            entry |= {"status": "dropped", "errors": [*entry["errors"], wrong]} if wrong else {}
             append_row(out / "refinements.jsonl", entry)
             lines += [f"## {WHAT[part][0]}: {entry['status']}", "", *(f"- {e}" for e in entry["errors"]),
                       *(f"- {e.op} {e.id or e.part}: {e.why}" for e in edits if entry["status"] == "edited"), ""]
-            if edits and not wrong:
+            if not wrong:
                 harness, new = trial, files
     finally:
         getattr(model, "close", lambda: None)()
@@ -120,7 +125,8 @@ def options(doc: str) -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     args = options(__doc__).parse_args(argv)
     args.components = args.components.split(",")
-    out = args.out or Path(__file__).parent.parent / "runs" / f"refine-{args.tree.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"refine-{args.tree.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = args.out or Path(__file__).parent.parent / "runs" / name
     try:
         if odd := set(args.components) - set(PASSES):
             raise BadInput(f"--components {sorted(odd)[0]}: there are {', '.join(PASSES)}")

@@ -1,7 +1,7 @@
 """Logs of coding agents -> env.Step, and what went wrong in them: the Refiner's signatures and a few of their own.
 
 Read: Codex `exec --json` and rollout files, Claude Code stream-json and session files, OpenAI and Anthropic message lists
-(a message a line, or one JSON list), our own trajectory.jsonl. A log is streamed, window by window, in bounded memory.
+(one message a line, or one JSON list), our own trajectory.jsonl. A log is streamed, window by window, in bounded memory.
 Secrets are taken out, by pattern, before anything is kept. Not kept: reasoning, pictures, the middle of long texts.
 """
 import json
@@ -19,19 +19,21 @@ from runlog import BadInput
 
 LINE, LIST = 16 << 20, 32 << 20                          # bytes of a line, of a JSON list
 TEXT, EDGE, WINDOW = 2_000, 4_000, 200                   # characters kept of a text; a private key's; steps looked at together
-Event = tuple        # ("user" | "text" | "end" | "error", s), ("call", id, name, args), ("result", id, output, failed, exit), ("usage", u)
+# ("user" | "text" | "end" | "error", s), ("call", id, name, args), ("result", id, output, failed, exit), ("usage", Usage)
+Event = tuple
 
 # A text with none of these words holds nothing that SECRET finds, and to look for words is 50 times as fast.
 HINTS = ("key", "secret", "token", "passw", "bearer ", "://", "eyj", "sk-", "sk_", "ghp_", "gho_", "ghs_", "github_", "glpat",
          "xox", "hf_", "aiza", "akia", "asia", "npm_", "pypi-")
 SECRET = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+|\b(?:sk-|sk_live_|gh[pos]_|github_pat_|glpat-|xox[abprs]-|hf_|AIza|AKIA|ASIA|npm_|pypi-)[\w-]{12,}"
+    r"|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"
+    r"|\b(?:sk-|sk_live_|gh[pos]_|github_pat_|glpat-|xox[abprs]-|hf_|AIza|AKIA|ASIA|npm_|pypi-)[\w-]{12,}"
     r"|(?P<url>://[^/\s:@]+:)[^/\s@]+(?=@)"
     r"|(?P<name>(?i:bearer |(?:passw(?:or)?d|secret|token|api[_-]?key|access[_-]?key)[\w-]*[\"']?\s*[:=]\s*[\"']?))"
     r"(?!\[secret\]|\d+\b)[^\s\"',;&]{6,}", re.S)
-INVALID = re.compile(r"InputValidationError|invalid (?:tool )?(?:arguments|input|params)|fail(?:ed|ure) to parse .*arguments"
-                     r"|missing (?:\d+ )?required|required (?:parameter|propert)|unknown (?:tool|function)|no such tool|schema", re.I)
+INVALID = re.compile(r"InputValidationError|invalid (?:tool )?(?:arguments|input|params)|failed to parse .*arguments"
+                     r"|missing (?:\d+ )?required|required (?:parameter|propert)|(?:unknown|no such) (?:tool|function)|schema", re.I)
 SCRIPT = re.compile(r"<<-?\s*[\"']?\w+|\b(?:python3?|node|ruby|perl|bash|sh) -[ce]\b|\.(?:py|sh|js|rb)[\"']")
 EXIT = re.compile(r"\s*(?:<[\w-]+>)?(?:Error: )?(?:Process )?exit(?:ed with)?[ _]code:? (-?\d+)", re.I)
 
@@ -201,7 +203,7 @@ def rows(path: Path, log: Log) -> Iterator[Any]:
         lines.seek(0)
         if first[:1] == b"[" or first == b"{":
             if path.stat().st_size > LIST:
-                raise BadInput(f"{path}: a JSON list of more than {LIST >> 20} MiB; write one message a line (jq -c '.[]'), that is streamed")
+                raise BadInput(f"{path}: a JSON list of more than {LIST >> 20} MiB; one message a line (jq -c '.[]') may be longer")
             try:
                 whole = json.load(lines)
             except (ValueError, RecursionError) as e:
