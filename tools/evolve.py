@@ -24,10 +24,10 @@ from tools.foreign import Log, read_log
 from tools.workspace import check, diff, notes, parse, read_tree, to_files, write_tree
 
 WHAT = {                             # part -> its name, and what its files are for
-    "prompt": ("policy", "AGENTS.md, which the agent reads first; at most 8,000 characters. Answer with the whole new text, or null."),
+    "prompt": ("policy", "AGENTS.md, which the agent reads first; at most 8,000 characters: the whole new text, or null."),
     "subagents": ("sub-agents", "sub_agents/<name>/AGENT.md, instructions for a helper that is handed one kind of work."),
-    "skills": ("skills", ".agents/skills/<name>/SKILL.md: a description that says when to use it, instructions, and code: a script that "
-                         "stands under scripts/ and runs by itself. What was done by hand again and again becomes one."),
+    "skills": ("skills", ".agents/skills/<name>/SKILL.md: a description that says when to use it, instructions, and code: a "
+                         "script that stands under scripts/ and runs by itself. What was done by hand again and again is one."),
     "memory": ("memory", "memory/NOTES.md, one topic a note: facts about this workspace that the next session needs.")}
 
 
@@ -36,12 +36,14 @@ def question(harness: Harness, part: str, logs: list[Log], found: list[tuple[str
              f"last words: {log.final or '(none)'}" for log in logs]
     listed = [f"- {s.name} (severity {s.severity}, {name} steps {', '.join(map(str, s.steps[-12:]))}): {' '.join(s.text.split())}"
               for name, s in found]
-    return fill("refine_tree", part=WHAT[part][0], what=WHAT[part][1], tasks="\n\n".join(tasks), signatures="\n".join(listed) or "- none",
-                window="\n\n".join(log.trace() for log in logs), current=contents(harness, part), schema=json.dumps(answer_schema(part)))
+    name, what = WHAT[part]
+    return fill("refine_tree", part=name, what=what, tasks="\n\n".join(tasks), signatures="\n".join(listed) or "- none",
+                window="\n\n".join(log.trace() for log in logs), current=contents(harness, part),
+                schema=json.dumps(answer_schema(part)))
 
 
 def verdicts(path: Path) -> dict[str, Signature]:
-    """A judge's verdicts, {"log", "score" 0..1, "feedback"} a line: log -> signature, where the score is below 1. Raises BadInput."""
+    """A judge's verdicts, {"log", "score" 0..1, "feedback"} a line: log -> a signature for a score below 1. Raises BadInput."""
     if not path.is_file():
         raise BadInput(f"--feedback {path}: there is no such file")
     try:
@@ -70,7 +72,7 @@ def refused(before: Harness, edits: list[Edit], args: argparse.Namespace) -> str
 
 
 def evolve(args: argparse.Namespace, out: Path) -> tuple[dict, dict, str]:
-    """-> (the tree as it was, as it is now, the report). Nothing is written but the log of replies. Raises BadInput, ModelError."""
+    """-> (the tree as it was, as it is to be, the report). Writes logs in `out` only. Raises BadInput, ModelError, OSError."""
     old, odd = read_tree(args.tree)
     faults, harness = check(old, odd), fold(*imported(parse(old)[0]))
     judged = verdicts(args.feedback) if args.feedback else {}
@@ -81,9 +83,10 @@ def evolve(args: argparse.Namespace, out: Path) -> tuple[dict, dict, str]:
             fold_notes(harness, path)
     found = [(log.name, s) for log in logs for s in [*log.found, *filter(None, [judged.get(log.name)])]]
     lines = [f"# {args.tree.resolve().name}: what changed and why", ""]
-    lines += [f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, {log.skipped} lines skipped"
-              for log in logs]
-    lines += [f"- {name}: {s.name}: {' '.join(s.text.split())}" for name, s in found] + [f"- before: {fault}" for fault in faults] + [""]
+    lines += [f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, "
+              f"{log.skipped} lines skipped" for log in logs]
+    lines += [f"- {name}: {s.name}: {' '.join(s.text.split())}" for name, s in found]
+    lines += [f"- before: {fault}" for fault in faults] + [""]
     model, new = open_model(args.model, 0, args.base_url), to_files(harness.to_json(), old)
     recorder = Recorder(out / "replies.jsonl", lambda role: model)
     try:
@@ -110,12 +113,13 @@ def options(doc: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="refiner.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", type=Path, help="the agent's workspace")
     parser.add_argument("logs", type=Path, nargs="+", help="logs of its sessions (and NOTES.md files that they left)")
-    for name, default, what in (("model", "scripted", "any model that run.py knows"), ("base-url", "", "an OpenAI-compatible server"),
-                                ("components", ",".join(PASSES), "the passes"), ("trace-chars", 12_000, "of a session's steps; the middle is cut"),
-                                ("task-info-chars", 3_000, "of a session's task"), ("memory-max-changes", 5, "in one refinement"),
-                                ("min-signals", 0, "fewer signatures: no pass")):
+    for name, default, what in (
+            ("model", "scripted", "any model that run.py knows"), ("base-url", "", "an OpenAI-compatible server"),
+            ("components", ",".join(PASSES), "the passes"), ("trace-chars", 12_000, "of a session's steps; the middle is cut"),
+            ("task-info-chars", 3_000, "of a session's task"), ("memory-max-changes", 5, "in one refinement"),
+            ("min-signals", 0, "fewer signatures: no pass")):
         parser.add_argument("--" + name, default=default, type=type(default), help=f"{what} ({default})")
-    parser.add_argument("--feedback", type=Path, help='a judge\'s verdicts: {"log", "score", "feedback"} a line (off, as in the paper)')
+    parser.add_argument("--feedback", type=Path, help='a judge\'s verdicts, {"log", "score", "feedback"} a line (off, as in the paper)')
     parser.add_argument("--handwritten", action="store_true", help="sub-agents and skills that people wrote may be changed, too")
     parser.add_argument("--dry-run", action="store_true", help="print the diff and write nothing")
     parser.add_argument("--out", type=Path, help="where report.md and the logs go (a new folder in runs/)")

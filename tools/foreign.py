@@ -33,7 +33,8 @@ SECRET = re.compile(
     r"|(?P<name>(?i:bearer |(?:passw(?:or)?d|secret|token|api[_-]?key|access[_-]?key)[\w-]*[\"']?\s*[:=]\s*[\"']?))"
     r"(?!\[secret\]|\d+\b)[^\s\"',;&]{6,}", re.S)
 INVALID = re.compile(r"InputValidationError|invalid (?:tool )?(?:arguments|input|params)|failed to parse .*arguments"
-                     r"|missing (?:\d+ )?required|required (?:parameter|propert)|(?:unknown|no such) (?:tool|function)|schema", re.I)
+                     r"|missing (?:\d+ )?required|required (?:parameter|propert)|(?:unknown|no such) (?:tool|function)|schema",
+                     re.I)
 SCRIPT = re.compile(r"<<-?\s*[\"']?\w+|\b(?:python3?|node|ruby|perl|bash|sh) -[ce]\b|\.(?:py|sh|js|rb)[\"']")
 EXIT = re.compile(r"\s*(?:<[\w-]+>)?(?:Error: )?(?:Process )?exit(?:ed with)?[ _]code:? (-?\d+)", re.I)
 
@@ -203,7 +204,7 @@ def rows(path: Path, log: Log) -> Iterator[Any]:
         lines.seek(0)
         if first[:1] == b"[" or first == b"{":
             if path.stat().st_size > LIST:
-                raise BadInput(f"{path}: a JSON list of more than {LIST >> 20} MiB; one message a line (jq -c '.[]') may be longer")
+                raise BadInput(f"{path}: a JSON list of more than {LIST >> 20} MiB; write one message a line (jq -c '.[]')")
             try:
                 whole = json.load(lines)
             except (ValueError, RecursionError) as e:

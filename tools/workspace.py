@@ -20,7 +20,7 @@ from runlog import BadInput, write_atomic
 
 POLICY, NOTES, TOOLS = "AGENTS.md", "memory/NOTES.md", "harness_tools"       # TOOLS: its front matter, where H limits them
 FILE = {"subagents": ("sub_agents", "AGENT.md"), "skills": (".agents/skills", "SKILL.md")}      # part -> its folder, its file
-BODY = {"subagents": "system_instructions", "skills": "instructions", "memory": "content"}      # part -> the field that is the text
+BODY = {"subagents": "system_instructions", "skills": "instructions", "memory": "content"}      # part -> the field that is text
 TITLE = {"subagents": "name", "skills": "name", "memory": "title"}
 CAP, SIZE, SHOWN = 8_000, 1 << 20, 1_024                 # characters of AGENTS.md, bytes of a file, characters of a description
 Files = dict[str, str]                                   # path in the tree -> text
@@ -59,7 +59,8 @@ def decode(raw: str, kind: str = "string") -> Any:
 
 def encode(value: Any) -> str:
     """A field as YAML: plain where that is safe, else JSON, which is YAML, too."""
-    plain = isinstance(value, str) and re.fullmatch(r"(?!(?i:true|false|yes|no|null|on|off)$)[A-Za-z][\w ,.;()/+-]*[\w.;)]", value, re.A)
+    safe = r"(?!(?i:true|false|yes|no|null|on|off)$)[A-Za-z][\w ,.;()/+-]*[\w.;)]"
+    plain = isinstance(value, str) and re.fullmatch(safe, value, re.A)
     return value if plain else json.dumps(value, ensure_ascii=False)
 
 
@@ -234,7 +235,7 @@ def to_files(row: dict, old: Files) -> Files:
 def named_paths(path: str, base: str, text: str, files: Files) -> list[str]:
     """Paths in a text that do not exist in the tree, or that lead out of it."""
     found = re.findall(r"(?<![\w/.:-])((?:sub_agents|\.agents/skills|memory|scripts)/[\w./-]*\w)", text)
-    gone = [p for p in dict.fromkeys(found) if not any(f == q or f.startswith(q + "/") for q in (p, f"{base}/{p}") for f in files)]
+    gone = [p for p in dict.fromkeys(found) if not any(f"{f}/".startswith((f"{p}/", f"{base}/{p}/")) for f in files)]
     out = dict.fromkeys(re.findall(r"(?<![\w.])(?:[\w.-]+/)*\.\./[\w./-]*", text))
     return [f"{path}: names {p}, which does not exist" for p in gone] + [f"{path}: leaves the tree with {p}" for p in out]
 
@@ -253,13 +254,14 @@ def check(files: Files, odd: Iterable[str] = ()) -> list[str]:
     """Every violation of the tree's specification, a line each, with its file."""
     out, row = list(odd), parse(files)[0]
     size = len(files.get(POLICY, "").strip())
-    out += [f"{POLICY}: missing or empty" if not size else f"{POLICY}: {size} characters; the limit is {CAP}"] * (not 0 < size <= CAP)
+    if not 0 < size <= CAP:
+        out.append(f"{POLICY}: {size} characters; the limit is {CAP}" if size else f"{POLICY}: missing or empty")
     for path, text in files.items():
         part = next((p for p, (top, _) in FILE.items() if path.startswith(top + "/")), "")
         base = "/".join(path.split("/")[:{"subagents": 2, "skills": 3}.get(part, 0)])
         name, main = os.path.basename(base), f"{base}/{FILE[part][1]}" if part else ""
         if path not in (POLICY, NOTES) and (not part or path == base):
-            out.append(f"{path}: not a part of the harness; known are {POLICY}, {NOTES}, {', '.join(top for top, _ in FILE.values())}")
+            out.append(f"{path}: not a part of the harness: {POLICY}, {NOTES}, {FILE['subagents'][0]}, {FILE['skills'][0]}")
         elif part and main not in files:
             out.append(f"{path}: no {FILE[part][1]} beside it")
         if text.encode(errors="replace").decode() != text:
@@ -269,7 +271,7 @@ def check(files: Files, odd: Iterable[str] = ()) -> list[str]:
         if path == main:
             keys = {k: decode(v) for k, v in front(text)[0].items()}
             if part == "skills" and (keys.get("name") != name or not re.fullmatch(r"(?=.{1,64}$)[a-z0-9]+(-[a-z0-9]+)*", name)):
-                out.append(f"{path}: name {keys.get('name', '')!r} must be its folder's: a-z 0-9, single hyphens inside, at most 64")
+                out.append(f"{path}: name {keys.get('name', '')!r} must be its folder's, 1 to 64 of a-z 0-9 and single hyphens")
             if not 1 <= len(keys.get("description", "")) <= SHOWN:
                 out.append(f"{path}: description must have 1 to {SHOWN} characters; without one an agent never sees the entry")
     titles = [entry["title"] for entry in row["memory"].values()]
@@ -299,7 +301,7 @@ def write_tree(root: Path, new: Files, old: Files) -> list[str]:
         if (root / p).resolve() != root.resolve() / p:
             raise BadInput(f"{root / p}: a link is in the way; nothing was written")
         if ((root / p).read_bytes() if (root / p).exists() else None) != (old[p].encode() if p in old else None):
-            raise BadInput(f"{root / p} is not ours to overwrite: it was there before or has changed meanwhile; nothing was written")
+            raise BadInput(f"{root / p} is not ours to overwrite: it was there or has changed meanwhile; nothing was written")
     for p in changed:
         if p not in new:
             (root / p).unlink()
