@@ -30,18 +30,18 @@ FILES = {
     "games/red_data.py": "what it knows of the cartridge: tiles, names, identity",
     "games/lantern.py": "the open cartridge: only what differs from Red",
     "games/cartridge/build.py": "builds lantern.gb from its source",
-    "tools/report.py": "a run as tables",
     "tools/workspace.py": "H ⇄ a coding agent's workspace tree; its specification",
     "tools/bootstrap.py": "H from any form: run, reference's folder, tree; export, import",
     "tools/foreign.py": "coding agents' logs → steps and failure signatures",
     "tools/evolve.py": "the four passes over a workspace and its logs",
-    "tools/walks.py": "press cost of skill-driven walks against a shortest path",
+    "tools/report.py": "a run as tables; press cost of walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env"], ["games.toy", "refiner"], ["tools.foreign"], ["tools.evolve"], ["ch", "settings"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
+          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env"], ["games.toy", "refiner"], ["tools.foreign"], ["tools.evolve"],
+          ["ch", "settings"], ["run"], ["tools.report"], ["tools.sweep"]]
 
 
 def tracked():
@@ -80,7 +80,7 @@ def test_every_path_and_flag_that_the_readme_names_exists():
 
 def test_the_budget():
     card = [n for n in CARD if (ROOT / n).exists()]
-    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 5_150
+    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 6_030
     assert all(lines(n) <= 400 for n in tracked())
     for name in tracked():
         for node in ast.walk(ast.parse((ROOT / name).read_text())):

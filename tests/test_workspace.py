@@ -276,7 +276,7 @@ def test_every_format_tells_the_same_session(tmp_path, form, whole):
 def test_our_own_trajectory_is_a_log_too(tmp_path):
     assert run.main(["--game", "toy", "--run", str(tmp_path / "r"), "--json", "--steps", "4"]) == 0
     log = foreign.read_log(tmp_path / "r" / "trajectory.jsonl")
-    assert log.steps == 4 and "[4] orchestrator at room" in log.trace()
+    assert log.steps == 4 and len(re.findall(r"^\[\d\] trajectory at work says .*: move \{.*-> .*east '.'", log.trace(), re.M)) == 4
 
 
 # -- signatures

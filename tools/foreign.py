@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,15 @@ def rollout(row: dict) -> list[Event]:
             "error": [("error", flat(row.get("message")))]}.get(kind, [])
 
 
+def ours(step: Step) -> list[Event]:
+    """A row of our own trajectory.jsonl."""
+    out = [("text", step.reply.text)]
+    for n, (call, done) in enumerate(zip(step.reply.calls, step.results)):
+        id = f"{step.t}.{n}"
+        out += [("call", id, call.name, call.args), ("result", id, json.dumps(done, ensure_ascii=False), not done.get("success"), None)]
+    return out
+
+
 def events(row: Any) -> list[Event] | None:
     """What a row of a log says; None: it is no row of a known format."""
     if not isinstance(row, dict):
@@ -119,7 +128,7 @@ def events(row: Any) -> list[Event] | None:
     kind = str(row.get("type", ""))
     try:
         if "reply" in row and "results" in row:
-            return [("step", Step.from_json(row))]
+            return ours(Step.from_json(row))
         if isinstance(row.get("payload"), dict):
             return rollout(row["payload"])
         if kind.startswith(("thread.", "turn.", "item.")) or kind == "error":
@@ -251,10 +260,6 @@ def steps(path: Path, log: Log) -> Iterator[Step]:
         known, log.skipped = known + (found is not None), log.skipped + (found is None)
         for what, *rest in found or []:
             id = str(rest[0])
-            if what == "step":
-                log.steps, log.final = log.steps + 1, "a game has no last word"
-                yield scrubbed(rest[0], log)
-                continue
             if results and (what in ("text", "user") or what == "call" and id not in calls):
                 yield made()
                 said, calls, results, usage = "", {}, {}, Usage()
@@ -285,13 +290,6 @@ def arguments(value: Any, log: Log) -> dict | str:
     except (ValueError, RecursionError):
         return log.clip(value)
     return log.clean(value if isinstance(value, dict) else {"input": value})
-
-
-def scrubbed(step: Step, log: Log) -> Step:
-    """A step of our own log, as clipped as the others."""
-    calls = [replace(c, args=log.clean(c.args)) for c in step.reply.calls]
-    reply = replace(step.reply, text=log.clip(step.reply.text), calls=calls, message=None)
-    return replace(step, reply=reply, results=log.clean(step.results))
 
 
 # -- failure signatures of any agent
