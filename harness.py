@@ -107,7 +107,8 @@ class EditError(BadInput):
 def problems(instance: Any, rules: dict) -> str:
     """What `instance` breaks of a JSON Schema, in one line; '' when it is valid."""
     errors = sorted(Draft202012Validator(rules).iter_errors(instance), key=lambda e: list(map(str, e.absolute_path)))
-    return "; ".join(f"{'.'.join(map(str, e.absolute_path)) or 'arguments'}: {e.message[:300]}" for e in errors[:4])
+    short = lambda text: text if len(text) <= 300 else f"{text[:100]} … {text[-100:]}"       # what is wrong stands at the end
+    return "; ".join(f"{'.'.join(map(str, e.absolute_path)) or 'arguments'}: {short(e.message)}" for e in errors[:4])
 
 
 @dataclass(frozen=True)
@@ -368,7 +369,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             print(f"version {harness.version}\n\n# prompt\n{harness.prompt}\n\n{harness.overview()}")
     except (BadInput, OSError) as e:
-        print(f"harness.py: {e}", file=sys.stderr)
+        print(f"harness.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)
         return 2
     return 0
 

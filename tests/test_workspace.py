@@ -11,7 +11,7 @@ import pytest
 import harness as h
 import refiner
 import run
-from conftest import ROOT, Canned
+from conftest import ROOT, Canned, call
 from env import Step
 from models import Call, Reply, Usage
 from runlog import BadInput, read_rows
@@ -370,7 +370,7 @@ def test_no_model_sees_a_secret_of_a_log(tmp_path, monkeypatch):
     rows[2]["tool_calls"][0]["function"]["arguments"] = json.dumps({"command": LEAK})
     (tmp_path / "NOTES.md").write_text(f"## key\n{LEAK}\n")
     model = Canned(*['{"prompt": null}', *["{}"] * 3])
-    monkeypatch.setattr(evolve, "open_model", lambda *a: lambda m, t: model.ask("", m, t))
+    monkeypatch.setattr(evolve, "open_model", lambda *a, **k: lambda m, t: model.ask("", m, t))
     log = put(tmp_path / "s.jsonl", rows)
     assert refiner.main([str(tree(tmp_path / "t", GOOD)), str(log), str(tmp_path / "NOTES.md"), "--out", str(tmp_path / "o")]) == 0
     sent = json.dumps(model.sent) + "".join(p.read_text() for p in tmp_path.rglob("*") if p.is_file() and p not in (log, tmp_path / "NOTES.md"))
@@ -406,7 +406,7 @@ def answers(monkeypatch, **parts):
         part = next(p for p, (name, _) in evolve.WHAT.items() if f"you edit the {name}:" in messages[0]["content"])
         answer = parts.get(part, {"prompt": None} if part == "prompt" else {})
         return Reply(answer if isinstance(answer, str) else json.dumps(answer))
-    monkeypatch.setattr(evolve, "open_model", lambda *a: reply)
+    monkeypatch.setattr(evolve, "open_model", lambda *a, **k: reply)
 
 
 def test_a_pass_that_breaks_the_specification_is_dropped_alone(tmp_path, monkeypatch, capsys):
@@ -440,9 +440,16 @@ def test_what_a_person_wrote_is_changed_only_when_asked(tmp_path, monkeypatch):
     assert "a person" in (tmp_path / "a" / "report.md").read_text()
 
 
+def test_an_entry_that_h_cannot_hold_stays_as_it_is(tmp_path, capsys):
+    long = skill(name="long", body="x" * 12_001)
+    root = tree(tmp_path / "t", {**GOOD, ".agents/skills/long/SKILL.md": long})
+    assert refine(root, "--out", tmp_path / "o") == 0
+    assert "too long" in (tmp_path / "o" / "report.md").read_text() and w.read_tree(root)[0][".agents/skills/long/SKILL.md"] == long
+
+
 def test_a_sessions_notes_are_folded_in_and_a_new_skill_gets_its_files(tmp_path, monkeypatch):
     root = tree(tmp_path / "t", GOOD)
-    (tmp_path / "left.md").write_text("## data\nreports/ holds TSV.\n\n## new\nA fact.\n")
+    (tmp_path / "left.md").write_text("## data\nreports/ holds TSV.\n\n## new\nA rumour.\n## new\nA fact.\n")
     answers(monkeypatch, skills={"create": [{"name": "Sum reports", "description": "sums", "instructions": "Run scripts/sum.py.", "code": "print(2)"}]})
     assert refine(root, tmp_path / "left.md", "--out", tmp_path / "o") == 0
     new, odd = w.read_tree(root)
@@ -451,9 +458,22 @@ def test_a_sessions_notes_are_folded_in_and_a_new_skill_gets_its_files(tmp_path,
     assert new[".agents/skills/sum-reports/scripts/sum.py"] == "print(2)\n" and w.check(new, odd) == []
 
 
+def test_ctrl_c_leaves_the_tree_as_it_was(tmp_path, monkeypatch, capsys):
+    def stop(messages, tools):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(evolve, "open_model", lambda *a, **k: stop)
+    assert refine(tree(tmp_path / "t", GOOD), "--out", tmp_path / "o") == 130
+    assert w.read_tree(tmp_path / "t")[0] == GOOD and len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_text_skill_gives_its_instructions(toy_agent):
+    agent = toy_agent(Canned(call("run_skill", {"skill_id": "s", "reasoning": ""})), h.Harness(prompt="go", skills={"s": h.Skill("s", instructions="Do it.")}))
+    assert agent.step().results[0]["result"] == "Do it."
+
+
 def test_feedback_and_the_other_switches(tmp_path, capsys, monkeypatch):
     root, sent = tree(tmp_path / "t", GOOD), Canned(*["{}"] * 9)
-    monkeypatch.setattr(evolve, "open_model", lambda *a: lambda m, t: sent.ask("", m, t))
+    monkeypatch.setattr(evolve, "open_model", lambda *a, **k: lambda m, t: sent.ask("", m, t))
     (tmp_path / "f.jsonl").write_text('{"log": "codex", "score": 0.5, "feedback": "the sums are wrong"}\n{"log": "codex2", "score": 1}\n')
     assert refine(root, "--dry-run", "--components", "memory", "--feedback", tmp_path / "f.jsonl", "--trace-chars", 400) == 0
     asked = sent.sent[0][1][0]["content"]
@@ -462,14 +482,18 @@ def test_feedback_and_the_other_switches(tmp_path, capsys, monkeypatch):
     assert refine(root, "--dry-run", "--min-signals", 99) == 0 and len(sent.sent) == 2
     capsys.readouterr()
     (tmp_path / "bad.jsonl").write_text('{"log": "codex"}\n')
-    for flags, words in ((["--components", "weights"], "weights"), (["--feedback", tmp_path / "bad.jsonl"], "--feedback"), (["--feedback", tmp_path / "none"], "none")):
-        assert refine(root, "--dry-run", *flags) == 2
+    for flags, words in ((["--components", "weights"], "weights"), (["--feedback", tmp_path / "bad.jsonl"], "--feedback"), (["--feedback", tmp_path / "none"], "none"),
+                         ([tmp_path / "no.jsonl"], "no.jsonl: No such file"), (["--min-signals", "x"], "invalid int value")):
+        try:
+            assert refine(root, "--dry-run", *flags) == 2
+        except SystemExit as e:                          # from argparse
+            assert e.code == 2
         err = capsys.readouterr().err
         assert len(err.splitlines()) == 1 and words in err
 
 
 def test_a_second_call_with_the_same_out_asks_no_model_again(tmp_path, monkeypatch):
     assert refine(tree(tmp_path / "t", GOOD), "--out", tmp_path / "o", "--components", "prompt") == 0
-    monkeypatch.setattr(evolve, "open_model", lambda *a: lambda m, t: pytest.fail("asked again"))
+    monkeypatch.setattr(evolve, "open_model", lambda *a, **k: lambda m, t: pytest.fail("asked again"))
     assert refine(tree(tmp_path / "t2", GOOD), "--out", tmp_path / "o", "--components", "prompt") == 0
     assert (tmp_path / "t2/AGENTS.md").read_text() == (tmp_path / "t/AGENTS.md").read_text()

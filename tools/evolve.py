@@ -15,13 +15,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from harness import Edit, Harness, fold, imported
+from harness import Edit, EditError, Harness, fold, imported
 from models import ModelError, fill, open_model
 from refiner import PASSES, Signature, answer_schema, contents, run_pass
-from runlog import BadInput, Recorder, append_row, read_rows, write_atomic
+from runlog import BadInput, Recorder, append_line, append_row, read_rows, write_atomic
 from tools.bootstrap import merge
 from tools.foreign import Log, read_log
-from tools.workspace import check, diff, notes, parse, read_tree, to_files, write_tree
+from tools.workspace import Files, check, diff, notes, parse, read_tree, to_files, write_tree
 
 WHAT = {                             # part -> its name, and what its files are for
     "prompt": ("policy", "AGENTS.md, which the agent reads first; at most 8,000 characters: the whole new text, or null."),
@@ -53,13 +53,26 @@ def verdicts(path: Path) -> dict[str, Signature]:
         raise BadInput(f'--feedback {path}: a line must be {{"log": name, "score": 0..1, "feedback": text}} ({e!r})') from None
 
 
-def fold_notes(harness: Harness, path: Path) -> None:
-    """The notes that a session left: a known topic is replaced, a new one appended. Raises BadInput."""
+def fold_notes(harness: Harness, path: Path) -> str:
+    """The notes that a session left: a known topic is replaced, a new one appended. Returns the report's line. Raises BadInput."""
     ids, log, row = {e.title: id for id, e in harness.memory.items()}, Log(path.stem), {}
-    for n, (entry, _) in enumerate(notes(path.read_text(encoding="utf-8"))[1]):
-        id = ids.get(entry["title"]) or f"mem_{harness.counts.get('memory', 0) + n + 1:04d}"
-        row[id] = {"title": entry["title"], "content": log.clip(entry["content"], 12_000), "source": "orchestrator"}
-    merge(harness, {"memory": row}, "agent", f"a note of the session in {path.name}")
+    for n, (entry, _) in enumerate(notes(path.read_text(encoding="utf-8", errors="replace"))[1]):
+        title = log.clip(entry["title"], 200)
+        id = ids.setdefault(title, f"mem_{harness.counts.get('memory', 0) + n + 1:04d}")
+        row[id] = {"title": title, "content": log.clip(entry["content"], 12_000), "source": "orchestrator"}
+    done = merge(harness, {"memory": row}, "agent", f"a note of the session in {path.name}")
+    return f"- {path.name}: {len(done)} notes folded in, {log.secrets} secrets taken out"
+
+
+def usable(files: Files) -> Files:
+    """A tree without the entries that H can't hold (a text that is too long, a value out of range): they stay as they are."""
+    row, where = parse(files)
+    for (part, id), path in where.items():
+        try:
+            imported({part: {id: row[part][id]}})
+        except EditError:
+            files = {p: t for p, t in files.items() if part == "memory" or not p.startswith(str(Path(path).parent) + "/")}
+    return files
 
 
 def refused(before: Harness, edits: list[Edit], args: argparse.Namespace) -> str:
@@ -71,23 +84,24 @@ def refused(before: Harness, edits: list[Edit], args: argparse.Namespace) -> str
     return f"{theirs[0]} was written by a person; --handwritten allows to change it" if theirs and not args.handwritten else ""
 
 
-def evolve(args: argparse.Namespace, out: Path) -> tuple[dict, dict, str]:
+def evolve(args: argparse.Namespace, out: Path) -> tuple[Files, Files, str]:
     """-> (the tree as it was, as it is to be, the report). Writes logs in `out` only. Raises BadInput, ModelError, OSError."""
     old, odd = read_tree(args.tree)
-    faults, harness = check(old, odd), fold(*imported(parse(old)[0]))
+    faults, old = check(old, odd), usable(old)
+    harness = fold(*imported(parse(old)[0]))
     judged = verdicts(args.feedback) if args.feedback else {}
     logs = [read_log(path, args.trace_chars) for path in args.logs if path.suffix != ".md"]
     logs = [replace(log, task=log.task[:args.task_info_chars]) for log in logs]
-    for path in args.logs:
-        if path.suffix == ".md":
-            fold_notes(harness, path)
+    folded = [fold_notes(harness, path) for path in args.logs if path.suffix == ".md"]
     found = [(log.name, s) for log in logs for s in [*log.found, *filter(None, [judged.get(log.name)])]]
     lines = [f"# {args.tree.resolve().name}: what changed and why", ""]
     lines += [f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, "
-              f"{log.skipped} lines skipped" for log in logs]
+              f"{log.skipped} lines skipped" for log in logs] + folded
     lines += [f"- {name}: {s.name}: {' '.join(s.text.split())}" for name, s in found]
     lines += [f"- before: {fault}" for fault in faults] + [""]
-    model, new = open_model(args.model, 0, args.base_url), to_files(harness.to_json(), old)
+    model = open_model(args.model, 0, args.base_url, log=lambda line: append_line(out / "model.log", line))
+    new = to_files(harness.to_json(), old)
+    out.mkdir(parents=True, exist_ok=True)
     recorder = Recorder(out / "replies.jsonl", lambda role: model)
     try:
         for part in [p for p in PASSES if p in args.components and len(found) >= args.min_signals]:
@@ -106,11 +120,12 @@ def evolve(args: argparse.Namespace, out: Path) -> tuple[dict, dict, str]:
                 harness, new = trial, files
     finally:
         getattr(model, "close", lambda: None)()
-    return old, new, "\n".join(lines)
+    return old, new, "\n".join([*lines, f"{recorder.count} model calls, {recorder.total().money()}"])
 
 
 def options(doc: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="refiner.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: (print(f"refiner.py: {message}; `python refiner.py --help`", file=sys.stderr), sys.exit(2))
     parser.add_argument("tree", type=Path, help="the agent's workspace")
     parser.add_argument("logs", type=Path, nargs="+", help="logs of its sessions (and NOTES.md files that they left)")
     for name, default, what in (
@@ -127,7 +142,7 @@ def options(doc: str) -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = options(__doc__).parse_args(argv)
+    args = options(__doc__).parse_intermixed_args(argv)
     args.components = args.components.split(",")
     name = f"refine-{args.tree.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"
     out = args.out or Path(__file__).parent.parent / "runs" / name
@@ -135,8 +150,6 @@ def main(argv: list[str] | None = None) -> int:
         if odd := set(args.components) - set(PASSES):
             raise BadInput(f"--components {sorted(odd)[0]}: there are {', '.join(PASSES)}")
         with tempfile.TemporaryDirectory() as tmp:
-            if not args.dry_run:
-                out.mkdir(parents=True, exist_ok=True)
             old, new, report = evolve(args, Path(tmp) if args.dry_run else out)
         change = diff(old, new)
         print(change or "no difference")
@@ -145,6 +158,9 @@ def main(argv: list[str] | None = None) -> int:
             write_tree(args.tree, new, old)
             print(f"why: {out / 'report.md'}; `patch -R -p1` with its diff takes it back")
         return 0
+    except KeyboardInterrupt:
+        print(f"refiner.py: stopped; the tree is as it was. The same command with --out {out} goes on", file=sys.stderr)
+        return 130
     except (BadInput, ModelError, OSError) as e:
-        print(f"refiner.py: {e}", file=sys.stderr)
+        print(f"refiner.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)
         return 2

@@ -263,7 +263,7 @@ def steps(path: Path, log: Log) -> Iterator[Step]:
             if results and (what in ("text", "user") or what == "call" and id not in calls):
                 yield made()
                 said, calls, results, usage = "", {}, {}, Usage()
-            if what == "user" and not log.task and not rest[0].lstrip().startswith("<"):      # <environment_context> and the like
+            if what == "user" and not log.task and not rest[0].lstrip().startswith(("<", "# AGENTS.md")):      # Codex's own context
                 log.task = log.clip(rest[0], 3_000)
             elif what == "text":
                 said, log.final = log.clip(f"{said}\n{rest[0]}".strip()), log.clip(rest[0], 500)
