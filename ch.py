@@ -285,7 +285,8 @@ class Agent:
             return {"success": False, "error": f"no skill {id[:80]!r}; there are {', '.join(self.harness.skills) or 'none'}"}
         if not skill.code:
             self.harness.used(id, True, t)
-            return {"success": True, "skill_id": id, "result": skill.description, "note": "a text skill: follow it yourself"}
+            text = skill.instructions or skill.description
+            return {"success": True, "skill_id": id, "result": text, "note": "a text skill: follow it yourself"}
         out = {"skill_id": id} | self.execute(skill.code, args.get("args", {}), t, may_act=True)
         result = out.get("result")
         # A skill may say itself that it failed: {"success": False, ...} or a text that starts with "error".

@@ -4,6 +4,8 @@
     python harness.py show RUN [ENTRY]     H as it is now, or one entry whole
     python harness.py diff RUN V1 V2       what changed between two versions
     python harness.py undo RUN VERSION     take one edit back; the undo is an edit too
+    python harness.py export H DIR         H (a run, or any form that --bootstrap takes) as a workspace tree
+    python harness.py import RUN H         bring such an H into a run that is stopped
 
 Every change, whoever makes it, is an `Edit` that passed `Harness.edit`. H at any version is the fold of the edits up to
 it; harness.json is that fold, written for people. Departure from the paper: edits can be listed, compared and undone.
@@ -62,6 +64,7 @@ class Skill:
 
     name: str = field(metadata={"type": "string", "minLength": 1, "maxLength": 200})
     description: str = text(2_000)
+    instructions: str = text(TEXT_CAP)
     code: str = text(TEXT_CAP)
     path: str = text(200)
     effectiveness: str = text(10, "medium", enum=["low", "medium", "high"])
@@ -113,7 +116,8 @@ class EditError(BadInput):
 def problems(instance: Any, rules: dict) -> str:
     """What `instance` breaks of a JSON Schema, in one line; '' when it is valid."""
     errors = sorted(Draft202012Validator(rules).iter_errors(instance), key=lambda e: list(map(str, e.absolute_path)))
-    return "; ".join(f"{'.'.join(map(str, e.absolute_path)) or 'arguments'}: {e.message[:300]}" for e in errors[:4])
+    short = lambda text: text if len(text) <= 300 else f"{text[:100]} … {text[-100:]}"       # what is wrong stands at the end
+    return "; ".join(f"{'.'.join(map(str, e.absolute_path)) or 'arguments'}: {short(e.message)}" for e in errors[:4])
 
 
 @dataclass(frozen=True)
@@ -322,7 +326,7 @@ def undo(run: Path, version: int) -> Edit:
     return edit
 
 
-# -- python harness.py log | show | diff | undo
+# -- python harness.py log | show | diff | undo | export | import
 
 def describe(edit: Edit) -> str:
     what = f"{edit.op} {edit.part}" + (f" {edit.id}" if edit.id else "")
@@ -343,14 +347,23 @@ def diff(old: Harness, new: Harness) -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, more in (("log", []), ("show", ["entry"]), ("diff", ["v1", "v2"]), ("undo", ["version"])):
+    for name, more in (("log", []), ("show", ["entry"]), ("diff", ["v1", "v2"]), ("undo", ["version"]), ("import", ["source"])):
         sub = commands.add_parser(name)
         sub.add_argument("run", type=Path, help="a run's folder")
         for arg in more:
-            sub.add_argument(arg, **({"nargs": "?", "default": ""} if arg == "entry" else {"type": int}))
+            sub.add_argument(arg, **({"nargs": "?", "default": ""} if arg == "entry" else {"type": Path if arg == "source" else int}))
+    sub = commands.add_parser("export")
+    sub.add_argument("run", type=Path, help="a run's folder, or any H")
+    sub.add_argument("folder", type=Path)
+    sub.add_argument("--form", choices=["tree", "reference"], default="tree")
+    sub.add_argument("--force", action="store_true", help="overwrite files that are there")
     args = parser.parse_args(argv)
     log = args.run / "edits.jsonl"
     try:
+        if args.command == "export":
+            from tools import bootstrap
+            print(bootstrap.export(args.run, args.folder, args.form, args.force))
+            return 0
         if not log.exists():
             raise EditError(f"{args.run} holds no edits.jsonl: give the folder of a run")
         edits = read_edits(log)
@@ -362,6 +375,9 @@ def main(argv: list[str] | None = None) -> int:
             print(diff(at(args.v1), at(args.v2)) or "no difference")
         elif args.command == "undo":
             print(describe(undo(args.run, args.version)))
+        elif args.command == "import":
+            from tools import bootstrap
+            print("\n".join(map(describe, bootstrap.import_into(args.run, args.source))) or "no difference")
         elif args.entry:
             found = [getattr(harness, p)[args.entry] for p in PARTS if args.entry in getattr(harness, p)]
             if not found:
@@ -373,7 +389,7 @@ def main(argv: list[str] | None = None) -> int:
                 store = getattr(harness, part).items()
                 print("\n".join([f"\n# {part} ({len(store)})", *(f"{id}: {label(entry)}" for id, entry in store)]))
     except (BadInput, OSError) as e:
-        print(f"harness.py: {e}", file=sys.stderr)
+        print(f"harness.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)
         return 2
     return 0
 

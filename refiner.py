@@ -11,6 +11,7 @@ after a dry run. reuse.py adds what needs no model: confidence, near-duplicates,
 import copy
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
@@ -194,3 +195,13 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
     return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [],
             "signatures": [asdict(s) for s in found], "passes": passes,
             "upkeep": take(upkeep(harness, window, step, retire)), "version": harness.version}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python refiner.py TREE LOG...`: the same four passes over a coding agent's workspace and the logs of its sessions."""
+    from tools import evolve
+    return evolve.main(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,6 +11,7 @@ from harness import Edit, imported
 from models import Model, fill, open_model
 from people import PERSON, Person
 from runlog import BadInput, append_line, write_atomic
+from tools.bootstrap import read_any
 
 HERE = Path(__file__).parent
 
@@ -32,7 +33,7 @@ class Settings:
     prices: str = flag("", "your own price file (models/prices.json)")
     refiner_model: str = flag("", "the Refiner's model (the agent's)")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
-    bootstrap: str = flag("", "start from another run's H: its folder or its harness.json")
+    bootstrap: str = flag("", "start from another H: a run's folder, a harness.json, the reference's folder, a workspace tree")
     frozen: bool = flag(False, "no refinement")
     schedule: str = flag("25,25,200,100", "refine at: warm-up, early period, until, late period")
     frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
@@ -91,19 +92,17 @@ def start_edits(settings: Settings) -> tuple[list[Edit], list[str]]:
     """The edits that make the run's first H, and the agent's tools."""
     name = f"expert-{GAMES.get(settings.game, settings.game)}" if settings.harness == "expert" else settings.harness
     path = HERE / "harnesses" / f"{name}.json" if "/" not in name and not name.endswith(".json") else Path(name)
-    if settings.bootstrap:
-        path = Path(settings.bootstrap)
-        path = path / "harness.json" if path.is_dir() else path
+    path = Path(settings.bootstrap) if settings.bootstrap else path
     try:
-        row = json.loads(path.read_text(encoding="utf-8"))
-        row.setdefault("prompt", fill("seed_policy"))
+        row = read_any(path)
+        row["prompt"] = row.get("prompt") or fill("seed_policy")
         if settings.bootstrap:
             for part in ("subagents", "skills", "memory"):
                 for entry in row.get(part, {}).values():
                     entry["source"] = "bootstrapped"
         return imported(row)
     except FileNotFoundError:
-        raise BadInput(f"no harness at {path}: --harness takes min, ch, expert or a harness.json, --bootstrap a run's folder") from None
+        raise BadInput(f"no harness at {path}: --harness takes min, ch, expert or a harness.json, --bootstrap what its help says") from None
     except (ValueError, AttributeError, TypeError) as e:
         raise BadInput(f"{path} is no harness: {e}") from None
 

@@ -33,13 +33,18 @@ FILES = {
     "games/red_data.py": "what it knows of the cartridge: tiles, names, identity",
     "games/lantern.py": "the open cartridge: only what differs from Red",
     "games/cartridge/build.py": "builds lantern.gb from its source",
+    "tools/workspace.py": "H ⇄ a coding agent's workspace tree; its specification",
+    "tools/bootstrap.py": "H from any form: run, reference's folder, tree; export, import",
+    "tools/foreign.py": "coding agents' logs → steps and failure signatures",
+    "tools/evolve.py": "the four passes over a workspace and its logs",
     "tools/report.py": "a run as tables; press cost of walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["env", "people"], ["games.toy", "reuse", "signatures"], ["refiner", "ch", "settings"], ["run"], ["tools.report"], ["tools.sweep"]]
+          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"], ["games.toy", "reuse", "signatures"],
+          ["refiner", "ch", "settings"], ["tools.foreign"], ["tools.evolve"], ["run"], ["tools.report"], ["tools.sweep"]]
 
 
 def tracked():
