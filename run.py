@@ -30,6 +30,7 @@ try:
 
     from ch import MAIN, PROBE, Agent, saw
     from env import Env, Step
+    from guard import Guard, commit, rollback
     from harness import Edit, Uses, fold, read_edits
     from models import Model, ModelError, Usage
     from refiner import Schedule, refine
@@ -65,6 +66,8 @@ class Run:
         for edit in first:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
+        self.guard = Guard(lambda: open_game(settings), self.recorder.ask, bound=float(settings.guard), need=settings.delta,
+                           alternatives=settings.alternatives, seed=settings.seed) if settings.guard and not settings.frozen else None
         self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
         if head:
             self.restore(head, state)
@@ -85,6 +88,8 @@ class Run:
         head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision,
                 "counters": self.counters, "people": [asdict(e) for e in self.people],
                 "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
+        if self.guard:
+            head["guard"] = self.guard.to_json()
         write_checkpoint(self.folder / "checkpoint", head, self.env.save())
         agent.harness.save(self.folder / "harness.json")
 
@@ -97,6 +102,8 @@ class Run:
         agent.harness.uses = {k: Uses(**v) for k, v in head["uses"].items()}
         self.recorder.totals = {k: Usage(**v) for k, v in head["totals"].items()}
         self.refinements = read_rows(self.folder / "refinements.jsonl")
+        if self.guard:
+            self.guard.restore(head["guard"], read_rows(self.recorder.path)[:head["replies"]])
 
     def on_step(self, step: Step) -> None:
         append_row(self.folder / "trajectory.jsonl", step.to_json())
@@ -140,10 +147,13 @@ class Run:
         if not cause or s.frozen:
             return
         window = sorted(agent.steps[-2 * size:], key=lambda step: step.t)[-size:]
-        row = refine(agent.harness, window, self.env.observe().text, self.recorder.ask, step=agent.t, cause=cause,
-                     tools=sorted(agent.all_tools), on_edit=self.on_edit)
+        make = self.guard.refine if self.guard else refine
+        row = make(agent.harness, window, self.env.observe().text, self.recorder.ask, step=agent.t, cause=cause,
+                   tools=sorted(agent.all_tools), on_edit=self.on_edit)
         append_row(self.folder / "refinements.jsonl", row)
         self.refinements.append(row)
+        if s.rollback:
+            commit(agent.harness, rollback(agent.harness, self.edits, agent.steps, self.refinements, s.rollback, agent.t), self.on_edit)
         self.counters["unchanged"] = 0
         self.shoot(agent.t)
 
@@ -166,7 +176,7 @@ class Run:
             if stopped:
                 return stopped
             before = self.agent.t
-            self.agent.step()
+            self.guard.step(self.agent) if self.guard else self.agent.step()
             self.refine_if_due(before)
             self.show(bar)
             if before < 12 <= self.agent.t and (self.share() or 1) < 0.7 and self.live:
@@ -181,6 +191,8 @@ class Run:
 
     def close(self) -> None:
         self.agent.sandbox.close()
+        if self.guard:
+            self.guard.close()
         for model in self.models.values():
             getattr(model, "close", lambda: None)()
         if hasattr(self.env, "close"):
@@ -202,7 +214,7 @@ class Run:
         for name in self.env.observe().state["progress"]["milestones"]:
             lines.append(f"{name:28s} {at[name]:6d} {s['milestones'][name]:8d}" if name in at else f"{name:28s} {'-':>6s} {'-':>8s}")
         for row in self.refinements:
-            did = [f"{p['part']}: {len(p['edits'])} edit{'s' if len(p['edits']) != 1 else ''}" if p["status"] == "edited" else f"{p['part']}: failed"
+            did = [f"{p['part']}: {len(p['edits'])} edit{'s' if len(p['edits']) != 1 else ''}" if p["status"] == "edited" else f"{p['part']}: {p['status']}"
                    for p in row["passes"] if p["status"] != "unchanged"]
             seen = ", ".join(dict.fromkeys(x["name"] for x in row["signatures"])) or "no failure"
             lines.append(f"refined at step {row['step']} ({row['cause']}; {seen}): {', '.join(did) or 'no change'}; H version {row['version']}")

@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -37,6 +38,10 @@ class Settings:
     frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
     window: int = flag(50, "steps that the Refiner reads")
     stall: int = flag(20, "unchanged steps before the Refiner is called early (0: never)")
+    guard: str = flag("", "evaluate each refinement on forks before it goes live; how many lost anchors are allowed: a number, or inf")
+    delta: float = flag(0.0, "--guard: the least gain on the validation cases, a share of them")
+    alternatives: int = flag(3, "--guard: how many versions of one part's edits are tried")
+    rollback: int = flag(0, "after so many refinements in a stall, back to the H that last reached a milestone (0: never)")
     vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: if it can name a known picture)")
     steps: int = flag(0, "stop after so many steps (0: no limit)")
     presses: int = flag(0, "stop after so many button presses (0: no limit)")
@@ -59,6 +64,8 @@ class Settings:
             raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
         if self.actions not in ("auto", "tools", "json"):
             raise BadInput(f"--actions {self.actions}: it takes auto, tools or json")
+        if self.guard and not (re.fullmatch(r"\d+|inf", self.guard) and self.alternatives > 0):
+            raise BadInput(f"--guard {self.guard} --alternatives {self.alternatives}: give a whole number or inf, and at least 1 alternative")
 
 
 FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",

@@ -14,6 +14,8 @@ FILES = {
     "env.py": "the `Env` contract, Observation, Step, the PyBoy environment",
     "ch.py": "one turn: context → model → calls → results; tools, sub-agents",
     "refiner.py": "the schedule, failure signatures, the four passes",
+    "cases.py": "situations out of the run, and what is to come of them",
+    "guard.py": "a candidate H against live H on forks; commit or not",
     "run.py": "the loop, checkpoint, resume, replay",
     "settings.py": "a field is a flag; what the flags open",
     "runlog.py": "a run's files: append-only logs, the reply log, the lock",
@@ -37,7 +39,7 @@ FILES = {
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["env"], ["games.toy", "refiner"], ["ch", "settings"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
+          ["harness"], ["env"], ["games.toy", "refiner", "cases"], ["ch", "settings"], ["guard"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
 
 
 def tracked():
