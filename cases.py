@@ -15,7 +15,7 @@ from env import Step
 from harness import Memory
 from models import digest
 
-SPAN, SOLVED = 8, 0.8                # steps that a case may take; share of solved cases among a task's anchors
+SPAN, SOLVED = 10, 0.8               # steps that a case may take; share of solved cases among a task's anchors
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Case:
     goal: list                       # [kind, value], see `reached`
     presses: int                     # its budget of button presses, beside SPAN steps
     solved: bool = True              # did the run itself do it within SPAN steps?
+    where: list | None = None        # [place, x, y] at which the run reached it
     call: dict | None = None         # {"skill_id", "args"}: only this call is made
 
     @property
@@ -73,12 +74,13 @@ def goals(old: dict, new: dict) -> list[list]:
     return out
 
 
-def objective(goal: list) -> Memory:
+def objective(case: Case) -> Memory:
     """The goal in the agent's words: an entry of its memory, in the form that objectives have there."""
-    kind, value = goal
-    title = {"place": "{0}: go there", "cell": "{0} ({1}, {2}): go there", "item": "get {0}", "milestone": "the milestone: {0}",
-             "text": "read the text to its end", "battle": "win the battle"}[kind].format(*(value if isinstance(value, list) else [value]))
-    return Memory(title, path="objectives", importance=5)
+    kind, value = case.goal
+    spot = "{} ({}, {})".format(*(value if kind == "cell" else case.where)) if kind == "cell" or case.where else ""
+    what = {"place": f"{value}: go there", "cell": f"{spot}: go there", "item": f"{spot}: get {value[0]}", "text": "read the text to its end",
+            "milestone": f"{spot or 'here'}: {value}", "battle": "win the battle"}[kind]
+    return Memory(what, path="objectives", importance=5)
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,17 @@ def hindsight(snaps: list[Snap], step: Step, now: dict, rng: random.Random) -> l
     """Cases that end with this step: one that starts within SPAN steps, and one from further back, that took too long."""
     out = []
     for goal in goals(snaps[-1].now, now):
-        fits = lambda s, kind=goal[0], goal=goal: not reached(goal, s.now) and (kind not in ("text", "battle") or s.now[kind])
+        busy = {"text": "text", "battle": "battle"}.get(goal[0], "")     # other goals are for somebody who can walk
+        fits = lambda s, goal=goal, busy=busy: not reached(goal, s.now) and (s.now[busy] if busy else True)
         starts = []
         for snap in reversed(snaps):
             if not fits(snap):
                 break
             starts.append(snap)
-        for some in filter(None, (starts[:SPAN], starts[SPAN:])):
-            s = rng.choice(some)
-            out.append(Case(s.state, s.key, goal, 20 + 2 * (step.presses - s.presses), some[0] is starts[0]))
+        for near in (True, False):
+            if some := [s for i, s in enumerate(starts) if (i < SPAN) == near and (busy or not s.now["text"] and not s.now["battle"])]:
+                s = rng.choice(some)
+                out.append(Case(s.state, s.key, goal, 20 + 2 * (step.presses - s.presses), near, [now[k] for k in ("place", "x", "y")]))
     call, last = step.reply.calls[0] if step.reply.calls else None, snaps[-1]
     if call and call.name == "run_skill" and isinstance(call.args, dict) and step.results[0].get("code", True):
         args, said = call.args.get("args", {}), step.results[0].get("result")
@@ -113,7 +117,7 @@ def hindsight(snaps: list[Snap], step: Step, now: dict, rng: random.Random) -> l
         for goal in (aim if failed else goals(last.now, now))[:1]:
             if not reached(goal, last.now):
                 what = {"skill_id": call.args.get("skill_id", ""), "args": args}
-                out.append(Case(last.state, last.key, goal, 20 + 2 * (step.presses - last.presses), not failed, what))
+                out.append(Case(last.state, last.key, goal, 20 + 2 * (step.presses - last.presses), not failed, call=what))
     return out
 
 

@@ -97,7 +97,7 @@ class Guard:
         self.refused: deque[dict] = deque(maxlen=REFUSED)
         self.replies: dict[str, Reply] = {}                         # by prompt: what live H was told is not asked again
         self.memo: dict[tuple[str, str], Outcome] = {}
-        self.count: Counter = Counter()                             # forks, steps in them, replays
+        self.count: Counter = Counter()                             # cases evaluated; forks played, steps in them; replays
 
     # -- the run, watched
 
@@ -153,7 +153,7 @@ class Guard:
         if case.call is not None:
             agent.run_skill(case.call, 0, 0)
         else:
-            made.memory["task"] = objective(case.goal)
+            made.memory["task"] = objective(case)
             while agent.t < SPAN and now()["progress"]["presses"] < end and not reached(case.goal, brief(now())) and not now().get("over"):
                 agent.step()
             self.count["steps"] += agent.t
@@ -163,6 +163,7 @@ class Guard:
         """Case id -> what came of it under this H."""
         content, out = digest(harness.to_json() | {"version": 0}), {}
         for case in cases:
+            self.count["cases"] += 1
             if (case.id, content) not in self.memo:
                 ok, agent = self.play(harness, case)
                 did = [[s.key, [[c.name, {k: v for k, v in c.args.items() if k != "reasoning"} if isinstance(c.args, dict) else c.args]
@@ -195,7 +196,6 @@ class Guard:
             status = "edited" if fit else "refused" if options else entry["status"]
             passes.append(entry | {"status": status, "edits": version})
         commit(harness, edits, on_edit)
-        self.memo = {k: v for k, v in self.memo.items() if k[1] == digest(harness.to_json() | {"version": 0})}
         return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [], "signatures": [asdict(s) for s in found],
                 "passes": passes, "guard": decisions, "cases": [len(self.valid), len(self.all_anchors())], "version": harness.version}
 
