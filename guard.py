@@ -109,7 +109,8 @@ class Guard:
         rng = random.Random(f"{self.seed} {step.t}")
         for case in hindsight(list(self.snaps), step, brief(agent.env.observe().state), rng):
             if case.id not in self.known():
-                (self.valid if rng.random() < 0.5 else self.pool).append(case)
+                # What a skill could not do is what its next version is measured on.
+                (self.valid if case.call and not case.solved or rng.random() < 0.5 else self.pool).append(case)
         if step.milestones:
             self.end_task(", ".join(step.milestones))
         return step

@@ -35,11 +35,12 @@ FILES = {
     "tools/report.py": "a run as tables",
     "tools/walks.py": "press cost of skill-driven walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
+    "tools/stream.py": "a stream of tasks under guards: what is learned and forgotten",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["env"], ["games.toy", "refiner", "cases"], ["ch", "settings"], ["guard"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
+          ["harness"], ["env"], ["games.toy", "refiner", "cases"], ["ch", "settings"], ["guard"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep", "tools.stream"]]
 
 
 def tracked():
