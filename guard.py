@@ -1,5 +1,7 @@
 """Guarded evolution: an edit goes live only if H can still do what it could do before (Harness Continual Learning,
 arXiv 2608.19013; Continual Harness itself lets every edit go live, and its appendix shows a run that collapsed that way).
+Off by default: `python run.py --guard B`. A real model is called in every fork: a refinement then costs up to
+(cases) x (candidates) x (steps a case) calls; its tokens are the role "guard".
 
 propose    The Optimizer walks the parts of H in the order of the Refiner's passes, with at most K alternatives each; the
            best acceptable one is the base for the next part. It reads the window; it never sees a case.
@@ -11,7 +13,7 @@ commit     The whole candidate is one version of H, or nothing is changed. Every
 Cases come out of the run, in hindsight: what a stretch of it came to is the goal, told to the agent as an objective in its
 memory, and its context is empty: what is measured is H, not the history. A case that calls one skill needs no model.
 
-Departures from HCL: an edit that the agent makes to its own harness is not gated, only the Refiner's are; a task is the
+Departures from HCL: a part's edits are refused, too, when they take back what a part before them had gained; an edit that the agent makes to its own harness is not gated, only the Refiner's are; a task is the
 stretch between two milestones; a skill that is rewritten is judged by replays of its calls alone, where there are any;
 "the best combination" is the larger delta, then fewer anchors lost.
 """
@@ -32,7 +34,8 @@ from models import Reply, Usage, digest
 from refiner import PASSES, question, run_pass, signatures
 from sandbox import Sandbox, source
 
-VALID, ANCHORS, TOTAL = 6, 3, 24     # validation cases; anchors a task; anchors in all: then fewer a task are kept
+VALID, POOL = 6, 40                  # validation cases; cases of a task from which its anchors are drawn
+ANCHORS, TOTAL = 3, 24               # anchors a task; anchors in all: with many tasks fewer of each are kept
 REFUSED = 12                         # refused edits that the Optimizer is reminded of
 
 
@@ -54,17 +57,22 @@ def legal_tools(entry: Any, tools: set[str]) -> str:
 VALIDITY = (syntax, legal_tools)     # L; schema, caps and a sub-agent's tools are checked by Harness.edit, for every edit
 
 
-def invalid(harness: Harness, edits: Iterable[Edit], tools: set[str]) -> str:
-    """The first edit that breaks a check of L, in words; "" when all pass. tools: those that a skill may call."""
+def dangling(harness: Harness) -> set[str]:
+    """Ids that the prompt or a sub-agent's instructions name and H does not have."""
+    texts = [harness.prompt, *(sub.system_instructions + sub.directive for sub in harness.subagents.values())]
+    named = {id for text in texts for id in re.findall(r"\b(?:skill|sa|mem)_\d{4}\b", text)}
+    return {id for id in named if not any(id in getattr(harness, part) for part in PARTS)}
+
+
+def invalid(old: Harness, new: Harness, edits: Iterable[Edit], tools: set[str]) -> str:
+    """What an edit breaks of L, in words; "" when every check passes. tools: those that a skill may call."""
     for e in edits:
-        entry = getattr(harness, e.part).get(e.id) if e.part in PARTS else None
+        entry = getattr(new, e.part).get(e.id) if e.part in PARTS else None
         for check in VALIDITY:
             if entry is not None and (wrong := check(entry, tools)):
                 return f"{e.part} {e.id}: {wrong}"
-    texts = [harness.prompt, *(s.system_instructions + s.directive for s in harness.subagents.values())]
-    named = {id for text in texts for id in re.findall(r"\b(?:skill|sa|mem)_\d{4}\b", text)}
-    gone = sorted(id for id in named if not any(id in getattr(harness, part) for part in PARTS))
-    return f"the text names entries that H does not have: {', '.join(gone)}" if gone else ""
+    gone = sorted(dangling(new) - dangling(old))
+    return f"a text names entries that H does not have: {', '.join(gone)}" if gone else ""
 
 
 def verdict(wrong: str, changed: bool, delta: float, lost: int, need: float, bound: float) -> str:
@@ -111,6 +119,8 @@ class Guard:
             if case.id not in self.known():
                 # What a skill could not do is what its next version is measured on.
                 (self.valid if case.call and not case.solved or rng.random() < 0.5 else self.pool).append(case)
+        if len(self.pool) > POOL:
+            self.pool = rng.sample(self.pool, POOL)
         if step.milestones:
             self.end_task(", ".join(step.milestones))
         return step
@@ -193,9 +203,8 @@ class Guard:
                 row, made, draft, base = random.Random(f"{self.seed} {step} {part}").choice(top)
                 row["taken"] = True
                 edits += made
-            version = [harness.version + 1] * len(fit and made)
             status = "edited" if fit else "refused" if options else entry["status"]
-            passes.append(entry | {"status": status, "edits": version})
+            passes.append(entry | {"status": status, "edits": [harness.version + 1] * len(fit and made)})
         commit(harness, edits, on_edit)
         return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [], "signatures": [asdict(s) for s in found],
                 "passes": passes, "guard": decisions, "cases": [len(self.valid), len(self.all_anchors())], "version": harness.version}
@@ -230,14 +239,14 @@ class Guard:
         valid, anchors = list(self.valid), self.all_anchors()
         replays = [c for c in valid + anchors if c.call and c.call["skill_id"] in {e.id for e in made}]
         rewritten = all(e.part == "skills" and e.op == "update" for e in made)
-        wrong = invalid(trial, made, {*self.env_tools(), "get_game_state", "get_map_data"})
+        wrong = invalid(draft, trial, made, {*self.env_tools(), "get_game_state", "get_map_data"})
         score = base if wrong else base | self.scores(trial, replays if rewritten and replays else valid + anchors)
         changed = any(score[id].trace != base[id].trace for id in score)
-        delta = sum(score[c.id].ok - live[c.id].ok for c in valid) / max(len(valid), 1)
+        delta, taken = (sum(s[c.id].ok - live[c.id].ok for c in valid) / max(len(valid), 1) for s in (score, base))
         lost = [c.id for c in anchors if live[c.id].ok and not score[c.id].ok]
         row = {"part": made[0].part, "edits": [f"{e.op} {e.id}".strip() for e in made], "by": "replays" if rewritten and replays else "forks",
                "delta": round(delta, 4), "lost": len(lost), "anchors_lost": lost,
-               "refused": verdict(wrong, changed, delta, len(lost), self.need, self.bound), "taken": False}
+               "refused": verdict(wrong, changed, delta, len(lost), max(self.need, taken), self.bound), "taken": False}
         return row, made, trial, score
 
     def env_tools(self) -> Iterable[str]:

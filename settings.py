@@ -64,8 +64,9 @@ class Settings:
             raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
         if self.actions not in ("auto", "tools", "json"):
             raise BadInput(f"--actions {self.actions}: it takes auto, tools or json")
-        if self.guard and not (re.fullmatch(r"\d+|inf", self.guard) and self.alternatives > 0):
-            raise BadInput(f"--guard {self.guard} --alternatives {self.alternatives}: give a whole number or inf, and at least 1 alternative")
+        if self.guard and not re.fullmatch(r"\d+|inf", self.guard) or self.alternatives < 1 or self.rollback < 0:
+            raise BadInput(f"--guard {self.guard} --alternatives {self.alternatives} --rollback {self.rollback}: --guard takes a whole "
+                           "number or inf, --alternatives 1 or more, --rollback 0 or more")
 
 
 FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",

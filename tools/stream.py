@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
-from cases import SPAN, Case, Snap, brief, hindsight, sample
+from cases import SPAN, Case, Snap, brief, hindsight
 from ch import Agent
 from env import Env, Observation, Step
 from guard import Guard
@@ -205,9 +205,8 @@ def table(results: dict[str, list[dict]]) -> str:
     columns = ("Avg", "Fgt", "accepted", "rejected", "cases", "forks", "seconds")
     lines = [f"{'B':>4s} {'seeds':>5s} " + " ".join(f"{c:>9s}" for c in columns)]
     for bound, rows in results.items():
-        value = lambda c, rows=rows: mean(r[c] for r in rows)
-        cell = lambda c: f"{100 * value(c):9.2f}" if c in ("Avg", "Fgt") else f"{value(c):9.1f}"
-        lines.append(f"{bound:>4s} {len(rows):5d} " + " ".join(map(cell, columns)))
+        means = [mean(r[c] for r in rows) * (100 if c in ("Avg", "Fgt") else 1) for c in columns]
+        lines.append(f"{bound:>4s} {len(rows):5d} " + " ".join(f"{v:9.1f}" for v in means))
     return "\n".join(lines)
 
 
