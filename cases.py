@@ -109,14 +109,14 @@ def hindsight(snaps: list[Snap], step: Step, now: dict, rng: random.Random) -> l
                 s = rng.choice(some)
                 out.append(Case(s.state, s.key, goal, 20 + 2 * (step.presses - s.presses), near, [now[k] for k in ("place", "x", "y")]))
     call, last = step.reply.calls[0] if step.reply.calls else None, snaps[-1]
-    if call and call.name == "run_skill" and isinstance(call.args, dict) and step.results[0].get("code", True):
+    if call and call.name == "run_skill" and "presses" in step.results[0]:            # it was carried out
         args, said = call.args.get("args", {}), step.results[0].get("result")
         failed = not step.results[0]["success"] or isinstance(said, dict) and said.get("success") is False
         # Of a call that failed only this much is known of what it was for: x and y are where it should have led.
-        aim = [["cell", [last.now["place"], args["x"], args["y"]]]] if failed and {"x", "y"} <= args.keys() else []
+        aim = [["cell", [last.now["place"], args["x"], args["y"]]]] if all(isinstance(args.get(k), int) for k in "xy") else []
         for goal in (aim if failed else goals(last.now, now))[:1]:
             if not reached(goal, last.now):
-                what = {"skill_id": call.args.get("skill_id", ""), "args": args}
+                what = {"skill_id": call.args["skill_id"], "args": args}
                 out.append(Case(last.state, last.key, goal, 20 + 2 * (step.presses - last.presses), not failed, call=what))
     return out
 

@@ -251,6 +251,8 @@ def main(argv: list[str] | None = None) -> int:
         if seeds < 1 or set(without) - set(PASSES):
             raise BadInput(f"--seeds {seeds} --without {','.join(without)}: at least one seed; the parts are {', '.join(PASSES)}")
         rows = [] if name == "lantern" else read_questions(Path(name))
+        if rows and settings.model == "scripted":
+            raise BadInput("the scripted model plays games and answers no questions; name another with --model")
         out = out or HERE / "runs" / f"stream-{Path(name).stem}"
         out.mkdir(parents=True, exist_ok=True)
         pools = question_cases(rows) if rows else lantern_cases()
