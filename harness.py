@@ -307,7 +307,9 @@ def read_edits(path: Path) -> list[Edit]:
 
 
 def undo(run: Path, version: int) -> Edit:
-    """Undo an edit of a run that is stopped. The run takes it up at --resume. Raises BadInput."""
+    """Undo a version of a run that is stopped: one edit, or all of a guard's candidate. The run takes it up at --resume.
+
+    Returns the last edit made. Raises BadInput."""
     with locked(run):
         edits, steps = read_edits(run / "edits.jsonl"), read_rows(run / "trajectory.jsonl")
         harness = fold(edits)
@@ -319,8 +321,9 @@ def undo(run: Path, version: int) -> Edit:
             by_hand = True
         if by_hand:
             raise EditError(f"{run}/harness.json was edited by hand: --resume takes that up first")
-        edit = harness.undo(edits, version, step=max((row["t"] for row in steps), default=0))
-        append_row(run / "edits.jsonl", asdict(edit))
+        last = max((row["t"] for row in steps), default=0)
+        for edit in [harness.undo(old, version, last) for old in [[e] for e in reversed(edits) if e.version == version] or [edits]]:
+            append_row(run / "edits.jsonl", asdict(edit))
         harness.tools, harness.uses = saved.get("tools", []), {k: Uses(**v) for k, v in saved.get("uses", {}).items()}
         harness.save(run / "harness.json")
     return edit

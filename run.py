@@ -30,6 +30,7 @@ try:
 
     from ch import MAIN, PROBE, Agent, saw, skill_api
     from env import Env, Step
+    from guard import Guard, commit, rollback
     from harness import Edit, Uses, fold, read_edits
     from models import Model, ModelError, Usage
     from people import review, take_up
@@ -71,6 +72,8 @@ class Run:
         for edit in first:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
+        self.guard = Guard(lambda: open_game(settings), self.recorder.ask, bound=float(settings.guard), need=settings.delta,
+                           alternatives=settings.alternatives, seed=settings.seed) if settings.guard and not settings.frozen else None
         self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
         if head:
             self.restore(head, state)
@@ -91,6 +94,8 @@ class Run:
         head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision,
                 "counters": self.counters, "people": [asdict(e) for e in self.people],
                 "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
+        if self.guard:
+            head["guard"] = self.guard.to_json()
         write_checkpoint(self.folder / "checkpoint", head, self.env.save())
         agent.harness.save(self.folder / "harness.json")
 
@@ -103,6 +108,8 @@ class Run:
         agent.harness.uses = {k: Uses(**v) for k, v in head["uses"].items()}
         self.recorder.totals = {k: Usage(**v) for k, v in head["totals"].items()}
         self.refinements = read_rows(self.folder / "refinements.jsonl")
+        if self.guard:
+            self.guard.restore(head["guard"], read_rows(self.recorder.path)[:head["replies"]])
 
     def on_step(self, step: Step) -> None:
         append_row(self.folder / "trajectory.jsonl", step.to_json())
@@ -154,12 +161,14 @@ class Run:
         if not cause or s.frozen:
             return
         window = sorted(agent.steps[-2 * size:], key=lambda step: step.t)[-size:]
-        ask = self.recorder.ask
-        row = refine(agent.harness, window, self.env.observe().text, ask, step=agent.t, cause=cause, on_edit=self.on_edit,
-                     tools=sorted(agent.all_tools), api=skill_api(self.env.tools), dry_run=agent.dry_run, retire=not s.no_retire,
-                     **({"review": lambda harness, edits: review(harness, edits, ask)} if s.review else {}))
+        ask, make = self.recorder.ask, self.guard.refine if self.guard else refine
+        row = make(agent.harness, window, self.env.observe().text, ask, step=agent.t, cause=cause, on_edit=self.on_edit,
+                   tools=sorted(agent.all_tools), api=skill_api(self.env.tools), dry_run=agent.dry_run, retire=not s.no_retire,
+                   **({"review": lambda harness, edits: review(harness, edits, ask)} if s.review else {}))
         append_row(self.folder / "refinements.jsonl", row)
         self.refinements.append(row)
+        if s.rollback:
+            commit(agent.harness, rollback(agent.harness, self.edits, agent.steps, self.refinements, s.rollback, agent.t), self.on_edit)
         self.counters["unchanged"] = -1      # this step's own effect has been counted
         self.shoot(agent.t)
 
@@ -182,7 +191,7 @@ class Run:
             if stopped:
                 return stopped
             before = self.agent.t
-            self.agent.step()
+            self.guard.step(self.agent) if self.guard else self.agent.step()
             self.refine_if_due(before)
             self.show(bar)
             if before < 12 <= self.agent.t and (self.share() or 1) < 0.7 and self.live:
@@ -197,6 +206,8 @@ class Run:
 
     def close(self) -> None:
         self.agent.sandbox.close()
+        if self.guard:
+            self.guard.close()
         for model in self.models.values():
             getattr(model, "close", lambda: None)()
         if hasattr(self.env, "close"):

@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -43,6 +44,10 @@ class Settings:
     no_reuse: bool = flag(False, "ablation: no ranking of H by worth, near-duplicates are new entries")
     no_retire: bool = flag(False, "ablation: entries that fail or are of no use stay")
     review: bool = flag(False, "a person sees each change of H by the Refiner as a diff: y, n, or e to edit it")
+    guard: str = flag("", "evaluate each refinement on forks before it goes live; how many lost anchors are allowed: a number, or inf")
+    delta: float = flag(0.0, "--guard: the least gain on the validation cases, a share of them")
+    alternatives: int = flag(3, "--guard: how many versions of one part's edits are tried")
+    rollback: int = flag(0, "after so many refinements in a stall, back to the H that last reached a milestone (0: never)")
     vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: if it can name a known picture)")
     steps: int = flag(0, "stop after so many steps (0: no limit)")
     presses: int = flag(0, "stop after so many button presses (0: no limit)")
@@ -69,6 +74,9 @@ class Settings:
             raise BadInput(f"--refine-on {', '.join(sorted(odd))}: it takes milestone, loss, or milestone,loss")
         if self.actions not in ("auto", "tools", "json"):
             raise BadInput(f"--actions {self.actions}: it takes auto, tools or json")
+        if self.guard and not re.fullmatch(r"\d+|inf", self.guard) or self.alternatives < 1 or self.rollback < 0:
+            raise BadInput(f"--guard {self.guard} --alternatives {self.alternatives} --rollback {self.rollback}: --guard takes a whole "
+                           "number or inf, --alternatives 1 or more, --rollback 0 or more")
 
 
 FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",

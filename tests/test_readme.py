@@ -17,6 +17,8 @@ FILES = {
     "refiner.py": "the schedule, the four passes: window → Δ",
     "reuse.py": "near-duplicates, confidence, retirement",
     "people.py": "edits reviewed as diffs, H edited by hand",
+    "cases.py": "situations out of the run, and what is to come of them",
+    "guard.py": "a candidate H against live H on forks; commit or not",
     "run.py": "the loop, checkpoint, resume, replay",
     "settings.py": "a field is a flag; what the flags open",
     "runlog.py": "a run's files: append-only logs, the reply log, the lock",
@@ -39,12 +41,13 @@ FILES = {
     "tools/evolve.py": "the four passes over a workspace and its logs",
     "tools/report.py": "a run as tables; press cost of walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
+    "tools/stream.py": "a stream of tasks under guards: what is learned and forgotten",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"], ["games.toy", "reuse", "signatures"],
-          ["refiner", "ch", "settings"], ["tools.foreign"], ["tools.evolve"], ["run"], ["tools.report"], ["tools.sweep"]]
+          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"], ["games.toy", "reuse", "signatures", "cases"],
+          ["refiner", "ch", "settings"], ["tools.foreign"], ["tools.evolve"], ["guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream"]]
 
 
 def tracked():
