@@ -29,7 +29,12 @@ class Settings:
     base_url: str = flag("", "an OpenAI-compatible server; without it the provider follows from the model's name")
     actions: str = flag("auto", "how calls are made: tools, json (by response_format), auto (json after 3 replies with no call)")
     prices: str = flag("", "your own price file (models/prices.json)")
-    refiner_model: str = flag("", "the Refiner's model (the agent's)")
+    refiner_model: str = flag("", "the Refiner's model (the agent's; scripted when that is a student)")
+    judge_model: str = flag("", "--colearn: who compares windows (as the Refiner's; scripted judges by rule)")
+    teacher_model: str = flag("", "--colearn: who answers the states of low-reward windows (as the Refiner's); self: nobody does")
+    colearn: int = flag(0, "so many iterations of play, score, relabel, train (0: theta stays as it is)")
+    iteration: int = flag(256, "--colearn: steps an iteration")
+    reset_each: bool = flag(False, "--colearn, a control: every iteration starts the game anew")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
     bootstrap: str = flag("", "start from another run's H: its folder or its harness.json")
     frozen: bool = flag(False, "no refinement")
@@ -49,12 +54,17 @@ class Settings:
     json: bool = flag(False, "one JSON line at the end, no progress bar")
 
     def model_of(self, role: str) -> str:
-        """The name of the model that plays a role: agent, subagent, history, probe, or one of the refiner's."""
-        return role.startswith("refine") and self.refiner_model or self.model
+        """The name of the model that plays a role: agent, subagent, history, probe, judge, teacher, or one of the refiner's."""
+        if role in ("agent", "subagent", "probe"):
+            return self.model
+        named = {"refine": self.refiner_model, "judge": self.judge_model, "teacher": self.teacher_model}.get(role.split("_")[0])
+        return named or ("scripted" if self.model.partition(":")[0] == "student" else self.model)
 
     def check(self) -> None:
         """Raises BadInput for values that no flag's type can catch."""
         self.frozen = self.frozen or self.harness in ("min", "expert") and not self.bootstrap
+        if self.colearn and (self.model.partition(":")[0] != "student" or self.colearn < 0 or self.iteration < 16):
+            raise BadInput("--colearn trains the numpy student: --model student or student:FILE.npz, and --iteration of at least 16 steps")
         if any(c in self.base_url for c in "@?"):
             raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
         if self.actions not in ("auto", "tools", "json"):
@@ -126,10 +136,11 @@ def new_folder(settings: Settings, folder: Path) -> None:
 
 
 def open_models(settings: Settings, folder: Path) -> dict[str, Model]:
-    """The agent's model and the Refiner's, by name. What they have to say on the way goes to model.log. Raises ModelError."""
+    """The models of all roles, by name. What they have to say on the way goes to model.log. Raises ModelError."""
     options = {"actions": settings.actions, "prices": settings.prices, "log": lambda line: append_line(folder / "model.log", line)}
+    roles = ("agent", "refine", "history") + ("judge", "teacher") * bool(settings.colearn)
     return {name: open_model(name, settings.seed, settings.base_url, **options)
-            for name in sorted({settings.model_of(role) for role in ("agent", "refine")})}
+            for name in sorted({settings.model_of(role) for role in roles} - {"self"})}
 
 
 def open_game(settings: Settings) -> Env:

@@ -93,13 +93,16 @@ Model = Callable[[list[Message], list[dict]], Reply]
 
 
 def open_model(name: str, seed: int = 0, base_url: str = "", **options: Any) -> Model:
-    """The model called `name`: "scripted", "local", or a model's name on an OpenAI-compatible server. Raises ModelError.
+    """The model called `name`: "scripted", "student", "student:FILE.npz", "local", or a model's name on an OpenAI-compatible server. Raises ModelError.
 
     options: those of api.Api (actions, prices, log).
     """
     if name == "scripted":
         from models.scripted import Scripted
         return Scripted(seed)
+    if name.partition(":")[0] == "student":
+        from models.student import Student
+        return Student(name.partition(":")[2], seed)
     if name == "local" and not base_url:
         from models.local import Local
         return Local(**options)

@@ -1,0 +1,169 @@
+"""Soft SFT of theta from the trajectory (paper section 4): low-reward windows -> teacher labels -> a shard -> theta_{k+1}.
+
+    python sft.py warmup RUN... --out theta_0.npz         SFT on a teacher's own trajectories: seconds, no key
+    python sft.py grpo RUN --model student:theta_0.npz --out theta_1.npz
+    python sft.py eval RUN --model student:theta_1.npz    the evaluation matrix on transitions that it was not trained on
+    python run.py --model student --colearn 6             the loop: play, score, relabel, train; game and H go on
+
+The student plays, the teacher answers the states that the student got into (DAgger, arXiv 1011.0686). What the student saw is
+not stored: it is rebuilt by running the agent again over the logged replies and results, and its hash is compared. A row of a
+shard is one decision: {"id", "prompt", "completion", "tools", "images", "weight"}; only the completion is learned.
+Not covered: decisions that were made with a frame in the prompt; frames are not logged, so their rows are dropped and counted.
+"""
+import argparse
+import json
+import re
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from statistics import mean, median, pstdev
+from types import SimpleNamespace
+
+from ch import Agent, unfit
+from env import Observation, Step
+from harness import Edit, Harness, read_edits
+from models import Call, Message, Model, ModelError, Reply, digest, fill, open_model
+from models.student import learn, same
+from models.theta import Row, Theta, grpo
+from prm import Judge, middle, rule_judge, score, valid, windows
+from runlog import BadInput, Recorder, read_rows, write_atomic
+from settings import Settings, open_game, read_settings
+
+Ask = Callable[[str, list, list], Reply]
+PASS = 0.7                           # windows below this reward, and the lower half of an iteration, go to the teacher
+CONTEXT = 0                          # tokens, at 4 characters each, that a row may have; 0: the trainer counts (it has the tokenizer)
+
+
+# -- what the student saw
+
+class Again(Agent):
+    """The agent over its own log: the same turns with logged replies and results, so that every prompt is built once more."""
+
+    def __init__(self, tools: dict, harness_tools: list[str], steps: Iterable[Step], edits: Iterable[Edit]):
+        self.rows, self.log, self.seen = {s.t: s for s in steps}, deque(edits), []
+        self.left = {t: iter(s.results) for t, s in self.rows.items()}
+        super().__init__(SimpleNamespace(tools=tools, observe=self.observe), Harness(tools=harness_tools), self.answer)
+        self.observe()                   # the edits that made the first H
+
+    def observe(self) -> Observation:
+        step = self.rows.get(self.t + 1)
+        while step and self.log and self.log[0].version <= step.version:
+            self.harness.apply(self.log.popleft())
+        return Observation(step.obs or "" if step else "", None, {"progress": {"presses": 0, "reached": {}}}, step.key if step else "")
+
+    def answer(self, role: str, messages: list[Message], tools: list[dict]) -> Reply:
+        if self.t + 1 not in self.rows:
+            raise EOFError
+        self.seen.append((self.rows[self.t + 1], messages, tools))
+        return self.rows[self.t + 1].reply
+
+    def carry_out(self, call: Call, tools: dict, t: int, depth: int) -> dict:
+        result = next(self.left[t])
+        if "turns_taken" in result or call.name == "process_memory" and "results" in result and call.args["action"] == "read":
+            super().carry_out(call, tools, t, depth)         # a sub-agent's turns; what is read is counted as used
+        elif "skill_id" in result and "note" not in result:
+            self.skill_used(result["skill_id"], result, t)
+        return result
+
+
+def prompts(tools: dict, harness_tools: list[str], steps: list[Step], edits: list[Edit], since: int = 0) -> Iterator[tuple[Step, list | None, list]]:
+    """(step, messages, tools) of each decision after step `since`; messages None: not what the student saw, by its hash."""
+    agent = Again(tools, harness_tools, steps, edits)
+    try:
+        while agent.t < max(agent.rows, default=0):
+            agent.step()
+    except EOFError:                 # the log ends inside a sub-agent
+        pass
+    for step, messages, listed in agent.seen:
+        if step.t > since:
+            yield step, messages if digest(messages, listed) == step.sha else None, listed
+
+
+# -- shards
+
+def completion(reply: Reply) -> dict:
+    """The assistant's message, arguments as objects: some chat templates refuse JSON in a string."""
+    calls = [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.args}} for c in reply.calls]
+    return {"role": "assistant", "content": reply.text, "tool_calls": calls}
+
+
+def shard_row(id: str, messages: list[Message], reply: Reply, tools: list[dict], weight: float, **more: object) -> dict:
+    return {"id": id, "prompt": messages, "completion": [completion(reply)], "tools": tools, "images": [], "weight": round(weight, 6), **more}
+
+
+def refused(reply: Reply, tools: list[dict]) -> str:
+    """Why a reply can't be carried out; "" when it can. The same check that the agent's own calls go through."""
+    schemas = {t["function"]["name"]: ("", t["function"]["parameters"]) for t in tools}
+    return "no call" if not reply.calls else "; ".join(filter(None, (unfit(c, schemas) for c in reply.calls)))
+
+
+def teach(ask: Ask, messages: list[Message], tools: list[dict]) -> Reply:
+    """The teacher's answer to a state: the student's own prompt, and who it is that answers now."""
+    return ask("teacher", messages + [{"role": "user", "content": fill("teacher")}], tools)
+
+
+def relabel(decisions: Iterable[tuple[Step, list | None, list]], rewards: list[dict], ask: Ask | None) -> tuple[list[dict], Counter]:
+    """One iteration's shard, and what was dropped. A good window keeps its decisions with its reward as weight; a low one gets
+    the teacher's with weight 1. ask None, the teacher is self: own decisions by how far their window's reward is above the mean."""
+    bar = max(PASS, median(r["reward"] for r in rewards))
+    mid, spread = mean(r["reward"] for r in rewards), pstdev(r["reward"] for r in rewards) + 1e-4
+    at = {t: r["reward"] for r in rewards for t in range(r["steps"][0], r["steps"][1] + 1)}
+    rows, count = [], Counter()
+    for step, messages, tools in decisions:
+        low = ask is not None and at[step.t] < bar
+        if messages is None:
+            count["dropped: not rebuilt"] += 1
+            continue
+        if CONTEXT and len(json.dumps([messages, tools])) > 4 * CONTEXT:
+            count["dropped: too long"] += 1
+            continue
+        reply = teach(ask, messages, tools) if low else step.reply
+        weight = 1.0 if low else at[step.t] if ask else max(0.0, min(1.0, (at[step.t] - mid) / spread))
+        if refused(reply, tools) or weight <= 0 or not low and not valid(step):
+            count["dropped: the teacher's reply is refused" if low else "dropped: own call without worth"] += 1
+            continue
+        count["relabelled" if low else "kept"] += 1
+        rows.append(shard_row(f"{step.agent}-{step.t}", messages, reply, tools, weight))
+    return rows, count
+
+
+# -- theta_k -> theta_{k+1}
+
+def fit(theta: Theta, shard: list[dict], **options: float) -> dict:
+    """Soft SFT of the numpy student on a shard, in place. Weights are scaled to mean 1, so the learning rate keeps its meaning."""
+    scale = mean(r["weight"] for r in shard) if shard else 1.0
+    asked = [(r, r["completion"][0]["tool_calls"]) for r in shard]
+    rows = [learn(r["prompt"], r["tools"], [Call(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls[:1]], [r["weight"] / scale])
+            for r, calls in asked]
+    known = [r for r in rows if r is not None]
+    history = theta.fit(known, **{"lr": 0.02, "epochs": 6, **options})
+    part = max(1, len(history) // 8)
+    return {"rows": len(known), "dropped: not among the student's calls": len(rows) - len(known),
+            "loss": [round(mean(history[:part]), 4), round(mean(history[-part:]), 4)] if history else []}
+
+
+def train(name: str, shards: list[Path], out: Path, **options: float) -> dict:
+    """theta of the model `name` ("student" or "student:FILE"), trained on the last shard and as many rows of the earlier ones
+    (DAgger's aggregate, thinned out), to the file `out`. Returns the report."""
+    path = name.partition(":")[2]
+    theta = Theta.load(path) if path else Theta()
+    rows, old = read_rows(shards[-1]), [row for shard in shards[:-1] for row in read_rows(shard)]
+    report = fit(theta, rows + old[::-(-len(old) // max(1, len(rows))) or 1], **options)
+    write_atomic(out, theta.dumps())
+    return report
+
+
+def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: dict, harness_tools: list[str], *, since: int, size: int,
+              judge: Judge, ask: Ask | None) -> None:
+    """Score and relabel what was played after step `since`; rewards.jsonl, shard.jsonl and report.json in `out`."""
+    pool = windows([s for s in steps if s.t > since])
+    rewards, flips = score(pool, judge, middle(windows([s for s in steps if s.t <= size])))
+    rows, count = relabel(prompts(tools, harness_tools, steps, edits, since), rewards, ask)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, lines in (("rewards", rewards), ("shard", rows)):
+        write_atomic(out / f"{name}.jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    report = {"iteration": k, "steps": [since + 1, max(s.t for s in steps)], "milestones": list(dict.fromkeys(m for s in steps if s.t > since for m in s.milestones)),
+              "reward": round(mean(r["reward"] for r in rewards), 4), "flips": round(flips, 4),
+              "format": round(mean(r["format"] for r in rewards), 4), **count}
+    write_atomic(out / "report.json", json.dumps(report).encode())
