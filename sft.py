@@ -16,6 +16,7 @@ import re
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median, pstdev
 from types import SimpleNamespace
@@ -23,14 +24,15 @@ from types import SimpleNamespace
 from ch import Agent, unfit
 from env import Observation, Step
 from harness import Edit, Harness, read_edits
-from models import Call, Message, Model, ModelError, Reply, digest, fill, open_model
+from models import Call, Message, ModelError, Reply, digest, fill, open_model
 from models.student import learn, same
-from models.theta import Row, Theta, grpo
-from prm import Judge, middle, rule_judge, score, valid, windows
-from runlog import BadInput, Recorder, read_rows, write_atomic
+from models.theta import Theta, grpo
+from prm import Judge, grounded, middle, score, valid, windows
+from runlog import BadInput, read_rows, write_atomic
 from settings import Settings, open_game, read_settings
 
 Ask = Callable[[str, list, list], Reply]
+GROUP = 4                            # offline GRPO: candidates a state
 PASS = 0.7                           # windows below this reward, and the lower half of an iteration, go to the teacher
 CONTEXT = 0                          # tokens, at 4 characters each, that a row may have; 0: the trainer counts (it has the tokenizer)
 
@@ -92,6 +94,10 @@ def shard_row(id: str, messages: list[Message], reply: Reply, tools: list[dict],
     return {"id": id, "prompt": messages, "completion": [completion(reply)], "tools": tools, "images": [], "weight": round(weight, 6), **more}
 
 
+def calls(row: dict) -> list[Call]:
+    return [Call(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in row["completion"][0]["tool_calls"]]
+
+
 def refused(reply: Reply, tools: list[dict]) -> str:
     """Why a reply can't be carried out; "" when it can. The same check that the agent's own calls go through."""
     schemas = {t["function"]["name"]: ("", t["function"]["parameters"]) for t in tools}
@@ -133,9 +139,7 @@ def relabel(decisions: Iterable[tuple[Step, list | None, list]], rewards: list[d
 def fit(theta: Theta, shard: list[dict], **options: float) -> dict:
     """Soft SFT of the numpy student on a shard, in place. Weights are scaled to mean 1, so the learning rate keeps its meaning."""
     scale = mean(r["weight"] for r in shard) if shard else 1.0
-    asked = [(r, r["completion"][0]["tool_calls"]) for r in shard]
-    rows = [learn(r["prompt"], r["tools"], [Call(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls[:1]], [r["weight"] / scale])
-            for r, calls in asked]
+    rows = [learn(r["prompt"], r["tools"], calls(r)[:1], [r["weight"] / scale]) for r in shard]
     known = [r for r in rows if r is not None]
     history = theta.fit(known, **{"lr": 0.02, "epochs": 6, **options})
     part = max(1, len(history) // 8)
@@ -167,3 +171,137 @@ def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: di
               "reward": round(mean(r["reward"] for r in rewards), 4), "flips": round(flips, 4),
               "format": round(mean(r["format"] for r in rewards), 4), **count}
     write_atomic(out / "report.json", json.dumps(report).encode())
+
+
+# -- warm-up: SFT on a teacher's trajectories, offline GRPO
+
+def logged(run: Path) -> list[tuple[Step, list, list]]:
+    """(step, messages, tools) of a run's decisions, those that can be rebuilt. Raises BadInput."""
+    settings = read_settings(Settings(run=str(run)), set())
+    env = open_game(settings)
+    getattr(env, "close", lambda: None)()
+    steps = [Step.from_json(row) for row in read_rows(run / "trajectory.jsonl")]
+    harness_tools = json.loads((run / "settings.json").read_text())["tools"]
+    seen = [d for d in prompts(env.tools, harness_tools, steps, read_edits(run / "edits.jsonl")) if d[1] is not None]
+    if not seen:
+        raise BadInput(f"{run}: no decision could be rebuilt, its prompts held frames; play with --vision off")
+    return seen
+
+
+def teacher_shard(runs: list[Path], out: Path) -> int:
+    """The decisions of trajectories as they are, weight 1: what warm-up SFT learns. Returns the rows written."""
+    rows = [shard_row(f"{run.name}-{step.agent}-{step.t}", messages, step.reply, tools, 1.0)
+            for run in runs for step, messages, tools in logged(run) if valid(step)]
+    write_atomic(out, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    return len(rows)
+
+
+def agreement(reply: Reply, gold: Reply) -> float:
+    """How right an action is beside the teacher's: 1 the same call, 0.5 the same tool, 0 another one or none."""
+    if not reply.calls or not gold.calls or reply.calls[0].name != gold.calls[0].name:
+        return 0.0
+    return 1.0 if same(reply.calls[0].args, gold.calls[0].args) else 0.5
+
+
+def group_shard(run: Path, asks: list[Ask], out: Path) -> int:
+    """Offline GRPO's shard: an answer of each of `asks` to every state of a teacher's run, a row each, with its reward:
+    0.6 action + 0.4 format. An answer that holds no call has no row. Returns the rows written."""
+    rows = []
+    for step, messages, tools in logged(run):
+        for i, reply in enumerate(ask("candidate", messages, tools) for ask in asks):
+            reward = 0.6 * agreement(reply, step.reply) + 0.4 * (not refused(reply, tools))
+            if reply.calls:
+                rows.append(shard_row(f"{step.agent}-{step.t}-{i}", messages, reply, tools, 1.0, group=f"{step.agent}-{step.t}", reward=round(reward, 3)))
+    write_atomic(out, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    return len(rows)
+
+
+def advantages(rewards: list[float]) -> list[float]:
+    """Group-relative: (r - mean) / standard deviation; all zero, no signal, where all are equal."""
+    mid, spread = mean(rewards), pstdev(rewards)
+    return [(r - mid) / (spread + 1e-4) if spread > 1e-6 else 0.0 for r in rewards]
+
+
+def fit_groups(theta: Theta, shard: list[dict], **options: float) -> dict:
+    """Offline GRPO of the numpy student, in place: 8 states a step, 590 steps, KL to the theta that made the candidates."""
+    groups: dict[str, list[dict]] = {}
+    for r in shard:
+        groups.setdefault(r["group"], []).append(r)
+    known, flat = [], 0
+    for group in groups.values():
+        gains = advantages([r["reward"] for r in group])
+        made = learn(group[0]["prompt"], group[0]["tools"], [calls(r)[0] for r in group], gains) if any(gains) else None
+        flat += not any(gains)
+        if made is not None:
+            made.old = theta.probs(made)
+            known.append(made)
+    if not known:
+        raise BadInput("no group of candidates holds both better and worse ones: there is nothing to learn from")
+    history = theta.fit(known, grpo, **{"lr": 0.002, "batch": 8, "steps": 590, **options})
+    return {"groups": len(known), "dropped: all candidates equal": flat, "loss": [round(mean(history[:40]), 4), round(mean(history[-40:]), 4)]}
+
+
+# -- the evaluation matrix
+
+def said(reply: Reply) -> Counter:
+    reasons = " ".join([reply.text, *(str(c.args.get("reasoning", "")) for c in reply.calls if isinstance(c.args, dict))])
+    return Counter(re.findall(r"\w+", reasons.lower()))
+
+
+def cosine(a: Counter, b: Counter) -> float:
+    size = lambda c: sum(n * n for n in c.values()) ** 0.5
+    return sum(a[w] * b[w] for w in a) / (size(a) * size(b)) if a and b else 0.0
+
+
+def evaluate(ask: Ask, run: Path, n: int = 40) -> dict[str, float]:
+    """Means over n transitions, evenly spread, of a teacher's run that was not trained on. tool format: a call of a tool that
+    exists, with an object; actionable: its arguments fit; relevance: agreement with the teacher; similarity: cosine of the stated
+    reasons' words; grounding: the reason names something that was in view."""
+    seen = logged(run)
+    seen = seen[::max(1, len(seen) // n)][:n]
+    columns = ("tool format", "actionable", "relevance", "similarity", "grounding")
+    lines = []
+    for step, messages, tools in seen:
+        reply = ask("agent", messages, tools)
+        named = {t["function"]["name"] for t in tools}
+        shaped = bool(reply.calls) and all(c.name in named and isinstance(c.args, dict) for c in reply.calls)
+        lines.append((shaped, not refused(reply, tools), agreement(reply, step.reply), cosine(said(reply), said(step.reply)), grounded(replace(step, reply=reply))))
+    return {"transitions": len(lines), **{c: round(mean(v), 3) for c, v in zip(columns, zip(*lines))}}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="sft.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: (print(f"sft.py: {message}", file=sys.stderr), sys.exit(2))
+    parser.add_argument("what", choices=("warmup", "grpo", "eval"))
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs: a teacher's, or, for eval, one that was not trained on")
+    parser.add_argument("--model", default="student", help="student or student:FILE.npz; eval: any model (student)")
+    parser.add_argument("--base-url", default="", help="eval: its server")
+    parser.add_argument("--out", type=Path, help="the new theta (theta.npz); its shard is written beside it")
+    parser.add_argument("--transitions", type=int, default=40, metavar="N", help="eval: how many (40)")
+    args = parser.parse_args(argv)
+    try:
+        if args.what == "eval":
+            model = open_model(args.model, base_url=args.base_url)
+            print(json.dumps({"model": args.model, **evaluate(lambda role, *what: model(*what), args.runs[0], args.transitions)}))
+            return 0
+        if args.model.partition(":")[0] != "student":
+            raise BadInput(f"--model {args.model}: only the numpy student is trained here; a language model by tools/lora.py, with the same shards")
+        out = args.out or Path("theta.npz")
+        shard, theta = out.with_suffix(".jsonl"), Theta.load(args.model.partition(":")[2]) if ":" in args.model else Theta()
+        if args.what == "warmup":
+            teacher_shard(args.runs, shard)
+            report = fit(theta, read_rows(shard))
+        else:
+            asks = [lambda role, *what, m=open_model(args.model, seed): m(*what) for seed in range(GROUP)]
+            group_shard(args.runs[0], asks, shard)
+            report = fit_groups(theta, read_rows(shard))
+        write_atomic(out, theta.dumps())
+        print(json.dumps({"theta": str(out), "shard": str(shard), **report}))
+        return 0
+    except (BadInput, ModelError, OSError) as e:
+        print(f"sft.py: {e}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
