@@ -24,7 +24,7 @@ import numpy as np
 from env import Step
 from harness import problems
 from models import ModelError, Reply, digest, fill, open_model
-from runlog import BadInput, Recorder, read_rows, write_atomic
+from runlog import BadInput, Recorder, read_rows, write_rows
 
 WEIGHTS = {"progress": 0.4, "action": 0.3, "reasoning": 0.2, "format": 0.1}
 SIZE, CAP = 8, 0.5                   # decisions a window; most that a window with an invalid call can get, times its valid share
@@ -184,7 +184,7 @@ def main(argv: list[str] | None = None) -> int:
             model = open_model(args.judge_model, base_url=args.base_url)
             judge = model_judge(Recorder(args.run / f"judge-{digest(args.judge_model, args.pool)}.jsonl", lambda role: model).ask)
         rows, flips = score(pool, judge, None if args.pool else middle(pool))
-        write_atomic(args.run / "rewards.jsonl", b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+        write_rows(args.run / "rewards.jsonl", rows)
         print(table(rows, flips))
         return 0
     except (BadInput, ModelError, OSError) as e:

@@ -31,12 +31,12 @@ try:
     from ch import MAIN, PROBE, Agent, saw
     from env import Env, Step
     from harness import Edit, Uses, fold, read_edits
-    from models import Model, ModelError, Usage, open_model
+    from models import Model, ModelError, Usage
     from prm import model_judge, rule_judge
     from refiner import Schedule, refine
     from runlog import BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_row, cached_share, locked, read_checkpoint, read_rows, write_checkpoint
-    from settings import Settings, new_folder, open_game, open_models, parse, read_settings, start_edits
-    from sft import iteration, train
+    from settings import Settings, new_folder, open_game, open_models, open_named, parse, read_settings, start_edits
+    from sft import adapter, iteration, train
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
     sys.exit(2)
@@ -67,7 +67,7 @@ class Run:
         for edit in first:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
-        self.theta = {"k": 0, "since": 0}    # --colearn: whose theta plays, and the last step of the one before it
+        self.theta = {"k": 0, "since": 0, "made": 0}    # --colearn: iterations done, the step of the last, the newest theta (0: --model)
         self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
         if head:
             self.restore(head, state)
@@ -158,12 +158,13 @@ class Run:
         agent, s, k, ask = self.agent, self.settings, self.theta["k"], self.recorder.ask
         if not s.colearn or agent.t < s.iteration * (k + 1):
             return
-        made = [self.folder / f"theta_{i}" for i in range(k + 2)]
-        iteration(k, made[-1], agent.steps, self.edits, self.env.tools, agent.harness.tools, since=self.theta["since"], size=s.iteration,
+        outs = [self.folder / f"theta_{i}" for i in range(1, k + 2)]
+        iteration(k, outs[-1], agent.steps, self.edits, self.env.tools, agent.harness.tools, since=self.theta["since"], size=s.iteration,
                   judge=rule_judge if s.model_of("judge") == "scripted" else model_judge(ask), ask=None if s.model_of("teacher") == "self" else ask)
-        if self.live:
-            train(f"student:{made[k] / 'theta.npz'}" if k else s.model, [d / "shard.jsonl" for d in made[1:]], made[-1] / "theta.npz")
-        self.theta = {"k": k + 1, "since": agent.t}
+        made = self.theta["made"]
+        if self.live and train(s.model, outs[made - 1] if made else None, [d / "shard.jsonl" for d in outs], outs[-1], s.trainer_python, s.weights, s.base_url):
+            made = k + 1
+        self.theta = {"k": k + 1, "since": agent.t, "made": made}
         self.load_theta()
         if s.reset_each:
             fresh = open_game(s)
@@ -171,8 +172,11 @@ class Run:
             getattr(fresh, "close", lambda: None)()
 
     def load_theta(self) -> None:
-        if self.live and self.theta["k"]:
-            self.models[self.settings.model] = open_model(f"student:{self.folder / 'theta_{k}'.format(**self.theta) / 'theta.npz'}", self.settings.seed)
+        """The newest theta answers for the agent's model from now on."""
+        s, out = self.settings, self.folder / f"theta_{self.theta['made']}"
+        if self.live and self.theta["made"]:
+            name = f"student:{out / 'theta.npz'}" if s.model.partition(":")[0] == "student" else adapter(out).name
+            self.models[s.model] = open_named(s, self.folder, name)
 
     def play(self, bar: tqdm) -> str:
         """Step until a limit; returns its name. Whatever interrupts it, the last checkpoint and the logs hold everything."""

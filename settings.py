@@ -34,6 +34,8 @@ class Settings:
     teacher_model: str = flag("", "--colearn: who answers the states of low-reward windows (as the Refiner's); self: nobody does")
     colearn: int = flag(0, "so many iterations of play, score, relabel, train (0: theta stays as it is)")
     iteration: int = flag(256, "--colearn: steps an iteration")
+    trainer_python: str = flag("", "--colearn: the Python with torch, transformers and peft that trains a language model")
+    weights: str = flag("", "--colearn: the weights behind --model, a folder or a name that transformers knows")
     reset_each: bool = flag(False, "--colearn, a control: every iteration starts the game anew")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
     bootstrap: str = flag("", "start from another run's H: its folder or its harness.json")
@@ -63,15 +65,17 @@ class Settings:
     def check(self) -> None:
         """Raises BadInput for values that no flag's type can catch."""
         self.frozen = self.frozen or self.harness in ("min", "expert") and not self.bootstrap
-        if self.colearn and (self.model.partition(":")[0] != "student" or self.colearn < 0 or self.iteration < 16):
-            raise BadInput("--colearn trains the numpy student: --model student or student:FILE.npz, and --iteration of at least 16 steps")
+        if self.colearn and (self.colearn < 0 or self.iteration < 16):
+            raise BadInput(f"--colearn {self.colearn} --iteration {self.iteration}: a number of iterations, of at least 16 steps each")
+        if self.colearn and self.model.partition(":")[0] != "student" and not (self.trainer_python and self.weights and self.base_url):
+            raise BadInput("--colearn: --model student, or a language model with --trainer-python, --weights and --base-url (tools/lora.py)")
         if any(c in self.base_url for c in "@?"):
             raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
         if self.actions not in ("auto", "tools", "json"):
             raise BadInput(f"--actions {self.actions}: it takes auto, tools or json")
 
 
-FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",
+FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "trainer_python", "rom",
         "state", "actions", "prices"}        # may change on --resume
 HOME = {"run", "resume", "replay", "json", "rom"}       # not part of settings.json: they say nothing about what happened
 
@@ -135,12 +139,16 @@ def new_folder(settings: Settings, folder: Path) -> None:
         raise BadInput(f"{folder} can't be written ({e.strerror}); choose another place with --run") from None
 
 
+def open_named(settings: Settings, folder: Path, name: str) -> Model:
+    """What it has to say on the way goes to model.log. Raises ModelError."""
+    return open_model(name, settings.seed, settings.base_url, actions=settings.actions, prices=settings.prices,
+                      log=lambda line: append_line(folder / "model.log", line))
+
+
 def open_models(settings: Settings, folder: Path) -> dict[str, Model]:
-    """The models of all roles, by name. What they have to say on the way goes to model.log. Raises ModelError."""
-    options = {"actions": settings.actions, "prices": settings.prices, "log": lambda line: append_line(folder / "model.log", line)}
+    """The models of all roles, by name."""
     roles = ("agent", "refine", "history") + ("judge", "teacher") * bool(settings.colearn)
-    return {name: open_model(name, settings.seed, settings.base_url, **options)
-            for name in sorted({settings.model_of(role) for role in roles} - {"self"})}
+    return {name: open_named(settings, folder, name) for name in sorted({settings.model_of(role) for role in roles} - {"self"})}
 
 
 def open_game(settings: Settings) -> Env:

@@ -6,80 +6,33 @@
     python run.py --model student --colearn 6             the loop: play, score, relabel, train; game and H go on
 
 The student plays, the teacher answers the states that the student got into (DAgger, arXiv 1011.0686). What the student saw is
-not stored: it is rebuilt by running the agent again over the logged replies and results, and its hash is compared. A row of a
-shard is one decision: {"id", "prompt", "completion", "tools", "images", "weight"}; only the completion is learned.
-Not covered: decisions that were made with a frame in the prompt; frames are not logged, so their rows are dropped and counted.
+rebuilt from the log (rebuild.py). A row of a shard is one decision: {"id", "prompt", "completion", "tools", "images", "weight"};
+only the completion is learned. The numpy student is trained here, a language model by tools/lora.py, from the same shards.
 """
 import argparse
 import json
 import re
 import sys
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median, pstdev
-from types import SimpleNamespace
 
-from ch import Agent, unfit
-from env import Observation, Step
-from harness import Edit, Harness, read_edits
-from models import Call, Message, ModelError, Reply, digest, fill, open_model
+from ch import unfit
+from env import Step
+from harness import Edit
+from models import Call, Message, ModelError, Reply, fill, open_model
 from models.student import learn, same
 from models.theta import Theta, grpo
 from prm import Judge, grounded, middle, score, valid, windows
-from runlog import BadInput, read_rows, write_atomic
-from settings import Settings, open_game, read_settings
+from rebuild import logged, prompts
+from runlog import BadInput, read_rows, write_atomic, write_rows
 
 Ask = Callable[[str, list, list], Reply]
 GROUP = 4                            # offline GRPO: candidates a state
 PASS = 0.7                           # windows below this reward, and the lower half of an iteration, go to the teacher
 CONTEXT = 0                          # tokens, at 4 characters each, that a row may have; 0: the trainer counts (it has the tokenizer)
-
-
-# -- what the student saw
-
-class Again(Agent):
-    """The agent over its own log: the same turns with logged replies and results, so that every prompt is built once more."""
-
-    def __init__(self, tools: dict, harness_tools: list[str], steps: Iterable[Step], edits: Iterable[Edit]):
-        self.rows, self.log, self.seen = {s.t: s for s in steps}, deque(edits), []
-        self.left = {t: iter(s.results) for t, s in self.rows.items()}
-        super().__init__(SimpleNamespace(tools=tools, observe=self.observe), Harness(tools=harness_tools), self.answer)
-        self.observe()                   # the edits that made the first H
-
-    def observe(self) -> Observation:
-        step = self.rows.get(self.t + 1)
-        while step and self.log and self.log[0].version <= step.version:
-            self.harness.apply(self.log.popleft())
-        return Observation(step.obs or "" if step else "", None, {"progress": {"presses": 0, "reached": {}}}, step.key if step else "")
-
-    def answer(self, role: str, messages: list[Message], tools: list[dict]) -> Reply:
-        if self.t + 1 not in self.rows:
-            raise EOFError
-        self.seen.append((self.rows[self.t + 1], messages, tools))
-        return self.rows[self.t + 1].reply
-
-    def carry_out(self, call: Call, tools: dict, t: int, depth: int) -> dict:
-        result = next(self.left[t])
-        if "turns_taken" in result or call.name == "process_memory" and "results" in result and call.args["action"] == "read":
-            super().carry_out(call, tools, t, depth)         # a sub-agent's turns; what is read is counted as used
-        elif "skill_id" in result and "note" not in result:
-            self.skill_used(result["skill_id"], result, t)
-        return result
-
-
-def prompts(tools: dict, harness_tools: list[str], steps: list[Step], edits: list[Edit], since: int = 0) -> Iterator[tuple[Step, list | None, list]]:
-    """(step, messages, tools) of each decision after step `since`; messages None: not what the student saw, by its hash."""
-    agent = Again(tools, harness_tools, steps, edits)
-    try:
-        while agent.t < max(agent.rows, default=0):
-            agent.step()
-    except EOFError:                 # the log ends inside a sub-agent
-        pass
-    for step, messages, listed in agent.seen:
-        if step.t > since:
-            yield step, messages if digest(messages, listed) == step.sha else None, listed
 
 
 # -- shards
@@ -147,15 +100,24 @@ def fit(theta: Theta, shard: list[dict], **options: float) -> dict:
             "loss": [round(mean(history[:part]), 4), round(mean(history[-part:]), 4)] if history else []}
 
 
-def train(name: str, shards: list[Path], out: Path, **options: float) -> dict:
-    """theta of the model `name` ("student" or "student:FILE"), trained on the last shard and as many rows of the earlier ones
-    (DAgger's aggregate, thinned out), to the file `out`. Returns the report."""
-    path = name.partition(":")[2]
-    theta = Theta.load(path) if path else Theta()
-    rows, old = read_rows(shards[-1]), [row for shard in shards[:-1] for row in read_rows(shard)]
-    report = fit(theta, rows + old[::-(-len(old) // max(1, len(rows))) or 1], **options)
-    write_atomic(out, theta.dumps())
-    return report
+def adapter(out: Path) -> Path:
+    """Where a language model's theta lies; the folder's name is its name at the server, so it differs from run to run."""
+    return out / f"{out.parent.name}-{out.name}"
+
+
+def train(model: str, last: Path | None, shards: list[Path], out: Path, python: str = "", base: str = "", url: str = "") -> bool:
+    """The theta in the folder `last` (None: what `model` is) -> the next one, in `out`. The numpy student learns from the last
+    shard and as many rows of the earlier ones (DAgger's aggregate, thinned out). A language model is trained by tools/lora.py and
+    loaded at its server. False: no row was worth it, theta stays."""
+    if model.partition(":")[0] != "student":
+        from tools.lora import advance
+        more = {"init": str(adapter(last))} if last else {}
+        return advance(shards[-1], adapter(out), base, python, url, served=model, **more) is not None
+    theta, rows = Theta.load(str(last / "theta.npz") if last else model.partition(":")[2]), read_rows(shards[-1])
+    old = [row for shard in shards[:-1] for row in read_rows(shard)]
+    fit(theta, rows + old[::-(-len(old) // max(1, len(rows))) or 1])
+    write_atomic(out / "theta.npz", theta.dumps())
+    return True
 
 
 def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: dict, harness_tools: list[str], *, since: int, size: int,
@@ -165,8 +127,8 @@ def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: di
     rewards, flips = score(pool, judge, middle(windows([s for s in steps if s.t <= size])))
     rows, count = relabel(prompts(tools, harness_tools, steps, edits, since), rewards, ask)
     out.mkdir(parents=True, exist_ok=True)
-    for name, lines in (("rewards", rewards), ("shard", rows)):
-        write_atomic(out / f"{name}.jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    write_rows(out / "rewards.jsonl", rewards)
+    write_rows(out / "shard.jsonl", rows)
     report = {"iteration": k, "steps": [since + 1, max(s.t for s in steps)], "milestones": list(dict.fromkeys(m for s in steps if s.t > since for m in s.milestones)),
               "reward": round(mean(r["reward"] for r in rewards), 4), "flips": round(flips, 4),
               "format": round(mean(r["format"] for r in rewards), 4), **count}
@@ -175,25 +137,11 @@ def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: di
 
 # -- warm-up: SFT on a teacher's trajectories, offline GRPO
 
-def logged(run: Path) -> list[tuple[Step, list, list]]:
-    """(step, messages, tools) of a run's decisions, those that can be rebuilt. Raises BadInput."""
-    settings = read_settings(Settings(run=str(run)), set())
-    env = open_game(settings)
-    getattr(env, "close", lambda: None)()
-    steps = [Step.from_json(row) for row in read_rows(run / "trajectory.jsonl")]
-    harness_tools = json.loads((run / "settings.json").read_text())["tools"]
-    seen = [d for d in prompts(env.tools, harness_tools, steps, read_edits(run / "edits.jsonl")) if d[1] is not None]
-    if not seen:
-        raise BadInput(f"{run}: no decision could be rebuilt, its prompts held frames; play with --vision off")
-    return seen
-
-
-def teacher_shard(runs: list[Path], out: Path) -> int:
-    """The decisions of trajectories as they are, weight 1: what warm-up SFT learns. Returns the rows written."""
+def teacher_shard(runs: list[Path], out: Path) -> None:
+    """The decisions of trajectories as they are, weight 1: what warm-up SFT learns."""
     rows = [shard_row(f"{run.name}-{step.agent}-{step.t}", messages, step.reply, tools, 1.0)
             for run in runs for step, messages, tools in logged(run) if valid(step)]
-    write_atomic(out, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
-    return len(rows)
+    write_rows(out, rows)
 
 
 def agreement(reply: Reply, gold: Reply) -> float:
@@ -203,17 +151,16 @@ def agreement(reply: Reply, gold: Reply) -> float:
     return 1.0 if same(reply.calls[0].args, gold.calls[0].args) else 0.5
 
 
-def group_shard(run: Path, asks: list[Ask], out: Path) -> int:
+def group_shard(run: Path, asks: list[Ask], out: Path) -> None:
     """Offline GRPO's shard: an answer of each of `asks` to every state of a teacher's run, a row each, with its reward:
-    0.6 action + 0.4 format. An answer that holds no call has no row. Returns the rows written."""
+    0.6 action + 0.4 format. An answer that holds no call has no row."""
     rows = []
     for step, messages, tools in logged(run):
         for i, reply in enumerate(ask("candidate", messages, tools) for ask in asks):
             reward = 0.6 * agreement(reply, step.reply) + 0.4 * (not refused(reply, tools))
             if reply.calls:
                 rows.append(shard_row(f"{step.agent}-{step.t}-{i}", messages, reply, tools, 1.0, group=f"{step.agent}-{step.t}", reward=round(reward, 3)))
-    write_atomic(out, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
-    return len(rows)
+    write_rows(out, rows)
 
 
 def advantages(rewards: list[float]) -> list[float]:
@@ -287,7 +234,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.model.partition(":")[0] != "student":
             raise BadInput(f"--model {args.model}: only the numpy student is trained here; a language model by tools/lora.py, with the same shards")
         out = args.out or Path("theta.npz")
-        shard, theta = out.with_suffix(".jsonl"), Theta.load(args.model.partition(":")[2]) if ":" in args.model else Theta()
+        shard, theta = out.with_suffix(".jsonl"), Theta.load(args.model.partition(":")[2])
         if args.what == "warmup":
             teacher_shard(args.runs, shard)
             report = fit(theta, read_rows(shard))

@@ -108,7 +108,7 @@ class Student:
     """theta at temperature 1. The draw comes from the messages and the seed alone, so a resumed run goes on the same."""
 
     def __init__(self, path: str = "", seed: int = 0):
-        self.theta, self.seed = Theta.load(path) if path else Theta(), seed
+        self.theta, self.seed = Theta.load(path), seed
 
     def __call__(self, messages: list[Message], tools: list[dict]) -> Reply:
         if not tools:

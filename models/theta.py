@@ -110,8 +110,10 @@ class Theta:
 
     @staticmethod
     def load(path: str) -> "Theta":
-        """Raises ModelError: no such file, no adapter, or one of another base."""
+        """The theta of an adapter file; "": theta_0. Raises ModelError: no such file, no adapter, or one of another base."""
         theta = Theta()
+        if not path:
+            return theta
         try:
             with np.load(Path(path), allow_pickle=False) as saved:
                 A, B, base = saved["A"], saved["B"], int(saved["base"])
