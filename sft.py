@@ -224,6 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", default="student", help="student or student:FILE.npz; eval: any model (student)")
     parser.add_argument("--base-url", default="", help="eval: its server")
     parser.add_argument("--out", type=Path, help="the new theta (theta.npz); its shard is written beside it")
+    parser.add_argument("--epochs", type=int, default=6, metavar="N", help="warmup: passes over the decisions (6)")
     parser.add_argument("--transitions", type=int, default=40, metavar="N", help="eval: how many (40)")
     args = parser.parse_args(argv)
     try:
@@ -237,7 +238,7 @@ def main(argv: list[str] | None = None) -> int:
         shard, theta = out.with_suffix(".jsonl"), Theta.load(args.model.partition(":")[2])
         if args.what == "warmup":
             teacher_shard(args.runs, shard)
-            report = fit(theta, read_rows(shard))
+            report = fit(theta, read_rows(shard), epochs=args.epochs)
         else:
             asks = [lambda role, *what, m=open_model(args.model, seed): m(*what) for seed in range(GROUP)]
             group_shard(args.runs[0], asks, shard)

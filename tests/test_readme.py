@@ -14,6 +14,9 @@ FILES = {
     "env.py": "the `Env` contract, Observation, Step, the PyBoy environment",
     "ch.py": "one turn: context → model → calls → results; tools, sub-agents",
     "refiner.py": "the schedule, failure signatures, the four passes",
+    "prm.py": "the process reward model: windows → rewards in [0, 1]",
+    "sft.py": "low-reward windows → teacher labels → a shard → the next θ",
+    "rebuild.py": "what the model was sent, rebuilt from the log",
     "run.py": "the loop, checkpoint, resume, replay",
     "settings.py": "a field is a flag; what the flags open",
     "runlog.py": "a run's files: append-only logs, the reply log, the lock",
@@ -22,6 +25,8 @@ FILES = {
     "models/scripted.py": "the offline model as the agent",
     "models/reading.py": "what it makes of its messages",
     "models/learner.py": "the offline model as the Refiner: a rule learner",
+    "models/student.py": "the numpy student: the calls that a state offers",
+    "models/theta.py": "its θ: a low-rank softmax; soft SFT, offline GRPO",
     "models/api.py": "any OpenAI-compatible server: retries, budgets, money",
     "models/wire.py": "how servers differ: messages, replies, faults, prices",
     "models/local.py": "a tiny real model on llama.cpp's server",
@@ -35,9 +40,10 @@ FILES = {
     "tools/sweep.py": "many runs, one table",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
-FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
+FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "models.student",
+           "models.theta", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["env"], ["games.toy", "refiner"], ["ch", "settings"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
+          ["harness", "tools.lora"], ["env"], ["games.toy", "refiner", "prm"], ["ch", "settings"], ["rebuild"], ["sft"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
 
 
 def tracked():
@@ -76,7 +82,7 @@ def test_every_path_and_flag_that_the_readme_names_exists():
 
 def test_the_budget():
     card = [n for n in CARD if (ROOT / n).exists()]
-    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 5_150
+    assert sum(map(lines, card)) <= 1_940 and sum(map(lines, tracked())) <= 6_100
     assert all(lines(n) <= 400 for n in tracked())
     for name in tracked():
         for node in ast.walk(ast.parse((ROOT / name).read_text())):

@@ -1,11 +1,13 @@
 """Run one game with several harnesses and seeds, and print medians over the seeds: presses, refinements, seconds.
 
     python -m tools.sweep --game lantern --harness min,ch,expert --seeds 5 [--jobs 2] [--steps N] [--out DIR]
+    python -m tools.sweep --harness neither,live-H,live-theta,both --model student:theta_0.npz --colearn 6
     python -m tools.sweep --table DIR                  the table of a folder again
 
 Minutes a run, and as many at a time as --jobs says; the scripted model needs no key and costs nothing. Two more
 conditions start from the H of the ch run of the same seed, once it is there: bootstrap (H goes on changing) and frozen
-(it does not).
+(it does not). Co-learning's controls are conditions too: CONTROLS, all with the same number of steps; their table also has
+the milestones by iteration.
 
 Each run leaves DIR/<harness>-<seed>/ and its summary DIR/<harness>-<seed>.json. A run whose summary exists is not run
 again, one that was broken off goes on where it stopped. A run that did not finish the game, or failed, is counted as
@@ -21,9 +23,11 @@ from pathlib import Path
 from statistics import median
 
 from run import Settings, open_game, start_edits
-from runlog import BadInput, write_atomic
+from runlog import BadInput, read_rows, write_atomic
 
 HERE = Path(__file__).parent.parent
+CONTROLS = {"neither": ["--frozen"], "live-H": [], "live-theta": ["--frozen", "--colearn"], "both": ["--colearn"],
+            "self": ["--teacher-model", "self", "--colearn"], "reset": ["--reset-each", "--colearn"]}       # condition -> its flags
 FROM_CH = {"bootstrap": [], "frozen": ["--frozen"]}      # condition -> its flags beside --bootstrap
 
 
@@ -35,25 +39,31 @@ def check(game: str, harnesses: list[str]) -> None:
     for name in harnesses:
         if name in FROM_CH and "ch" not in harnesses:
             raise BadInput(f"--harness {name}: it starts from the ch runs; name ch too")
-        if name not in FROM_CH:
+        if name not in {*FROM_CH, *CONTROLS}:
             start_edits(Settings(game=game, harness=name))
     if len({Path(h).stem for h in harnesses}) < len(harnesses):
         raise BadInput(f"--harness {','.join(harnesses)}: two have the same name")
 
 
-def command(game: str, harness: str, seed: int, steps: int, out: Path) -> list[str]:
-    """The flags of one run. One that exists goes on; its own settings hold all but the limit."""
-    folder = out / f"{Path(harness).stem}-{seed}"
+def command(game: str, harness: str, seed: int, steps: int, out: Path, loop: dict | None = None) -> list[str]:
+    """The flags of one run. One that exists goes on; its own settings hold all but the limit.
+
+    loop: for CONTROLS, {"colearn": iterations, "iteration": steps of one, "model": theta_0}."""
+    folder, control = out / f"{Path(harness).stem}-{seed}", CONTROLS.get(harness)
+    if control is not None and "--colearn" not in control:
+        steps = loop["colearn"] * loop["iteration"]
     flags = ["--run", str(folder), "--json"] + (["--steps", str(steps)] if steps else [])
     if (folder / "settings.json").exists():
         return flags + ["--resume"]
     start = ["--harness", harness]
+    if control is not None:
+        start = ["--model", loop["model"], *control] + [str(loop["colearn"]), "--iteration", str(loop["iteration"])] * ("--colearn" in control)
     if harness in FROM_CH:
         start = ["--harness", "ch", "--bootstrap", str(out / f"ch-{seed}"), *FROM_CH[harness]]
     return flags + ["--game", game, "--seed", str(seed), *start]
 
 
-def run_one(game: str, harness: str, seed: int, steps: int, out: Path) -> dict:
+def run_one(game: str, harness: str, seed: int, steps: int, out: Path, loop: dict | None = None) -> dict:
     """Run it and keep its summary, with the seconds it took; of a run that failed, the last line of what it said."""
     path = out / f"{Path(harness).stem}-{seed}.json"
     row = json.loads(path.read_text()) if path.exists() else {}
@@ -61,7 +71,7 @@ def run_one(game: str, harness: str, seed: int, steps: int, out: Path) -> dict:
         if row["game"] != game:
             raise BadInput(f"{out} holds runs of {row['game']}; choose another --out")
         return row
-    flags, start = command(game, harness, seed, steps, out), time.monotonic()
+    flags, start = command(game, harness, seed, steps, out, loop), time.monotonic()
     done = subprocess.run([sys.executable, str(HERE / "run.py"), *flags], capture_output=True, text=True)
     # subtle: of a resumed run only the last session's seconds are known, so none are given
     row = {"seconds": None if "--resume" in flags else round(time.monotonic() - start, 1)}
@@ -72,14 +82,14 @@ def run_one(game: str, harness: str, seed: int, steps: int, out: Path) -> dict:
     return row
 
 
-def sweep(game: str, harnesses: list[str], seeds: int, jobs: int, steps: int, out: Path) -> None:
+def sweep(game: str, harnesses: list[str], seeds: int, jobs: int, steps: int, out: Path, loop: dict | None = None) -> None:
     """All runs; those that start from a ch run's H come after it."""
     out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
         try:
             for later in (False, True):
                 now = [h for h in harnesses if (h in FROM_CH) == later]
-                todo = [(game, h, seed, steps, out) for seed in range(seeds) for h in now]
+                todo = [(game, h, seed, steps, out, loop) for seed in range(seeds) for h in now]
                 list(pool.map(lambda what: run_one(*what), todo))
         finally:
             pool.shutdown(cancel_futures=True)
@@ -91,7 +101,7 @@ def read(out: Path) -> dict[str, list[dict]]:
     """harness -> the rows of its runs. A run's folder without a summary is a run that was broken off: it counts."""
     names = {p.stem for p in out.glob("*-*.json")} | {p.parent.name for p in out.glob("*-*/settings.json")}
     rows: dict[str, list[dict]] = {}
-    order = {h: i for i, h in enumerate(("min", "ch", "expert", *FROM_CH))}
+    order = {h: i for i, h in enumerate(("min", "ch", "expert", *FROM_CH, *CONTROLS))}
     for name in sorted(names, key=lambda n: (order.get(n.rpartition("-")[0], len(order)), n)):
         path = out / f"{name}.json"
         row = json.loads(path.read_text()) if path.exists() else {"error": "broken off"}
@@ -125,14 +135,32 @@ def table(rows: dict[str, list[dict]]) -> str:
     return "\n".join("  ".join(v.ljust(w) for v, w in zip(row, wide)).rstrip() for row in cells)
 
 
+def by_iteration(out: Path) -> str:
+    """Milestones reached by the end of each iteration, a column a condition; "" when nothing in the folder is a co-learning run."""
+    settings = {p.parent.name: json.loads(p.read_text()) for p in sorted(out.glob("*-*/settings.json"))}
+    n, size = max(((s["colearn"], s["iteration"]) for s in settings.values()), default=(0, 0))
+    reached: dict[str, list[list[int]]] = {c: [] for c in CONTROLS if any(name.rpartition("-")[0] == c for name in settings)}
+    for name in settings:
+        if (condition := name.rpartition("-")[0]) in reached:
+            rows = read_rows(out / name / "trajectory.jsonl")
+            reached[condition].append([len({m for r in rows for m in r["milestones"] if r["t"] <= size * (k + 1)}) for k in range(n)])
+    if not n or not reached:
+        return ""
+    cells = [["milestones by the end of", *reached]]
+    cells += [[f"iteration {k + 1} ({size * (k + 1)} steps)", *(spread([r[k] for r in runs], len(runs)) for runs in reached.values())] for k in range(n)]
+    wide = [max(map(len, column)) for column in zip(*cells)]
+    return "\n" + "\n".join("  ".join(v.ljust(w) for v, w in zip(row, wide)).rstrip() for row in cells)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.sweep", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: (print(f"sweep.py: {message}", file=sys.stderr), sys.exit(2))
     parser.add_argument("--game", default="lantern", help="as run.py's (lantern)")
     parser.add_argument("--harness", default="min,ch,expert",
-                        help="min, ch, expert, bootstrap, frozen or files, with commas between")
-    numbers = ("seeds", 5, "seeds 0 to N - 1"), ("jobs", 2, "runs at a time"), ("steps", 0, "steps a run; 0: no limit")
+                        help=f"min, ch, expert, bootstrap, frozen or files, with commas between; or {', '.join(CONTROLS)}")
+    parser.add_argument("--model", default="student", help="co-learning: theta_0 (student)")
+    numbers = ("colearn", 6, "co-learning: iterations"), ("iteration", 256, "co-learning: steps an iteration"), ("seeds", 5, "seeds 0 to N - 1"), ("jobs", 2, "runs at a time"), ("steps", 0, "steps a run; 0: no limit")
     for name, default, help in numbers:
         parser.add_argument("--" + name, type=int, default=default, metavar="N", help=f"{help} ({default})")
     parser.add_argument("--out", type=Path, help="the sweep's folder (runs/sweep-<game>)")
@@ -145,9 +173,10 @@ def main(argv: list[str] | None = None) -> int:
                 raise BadInput("--seeds and --jobs are whole numbers above 0, --steps is not negative")
             harnesses = args.harness.split(",")
             check(args.game, harnesses)
-            sweep(args.game, harnesses, args.seeds, args.jobs, args.steps, out)
+            loop = {"colearn": args.colearn, "iteration": args.iteration, "model": args.model}
+            sweep(args.game, harnesses, args.seeds, args.jobs, args.steps, out, loop)
         rows = read(out)
-        print(table(rows))
+        print(table(rows) + by_iteration(out))
         return int(any("error" in r for runs in rows.values() for r in runs))
     except (BadInput, OSError, ValueError) as e:
         print(f"sweep.py: {e}", file=sys.stderr)
