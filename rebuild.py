@@ -6,7 +6,7 @@ Not covered: prompts that held a frame; frames are not logged.
 """
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,8 +21,8 @@ from settings import Settings, open_game, read_settings
 class Again(Agent):
     """The agent over its own log: the same turns with logged replies and results, so that every prompt is built once more."""
 
-    def __init__(self, tools: dict, harness_tools: list[str], steps: Iterable[Step], edits: Iterable[Edit]):
-        self.rows, self.log, self.seen = {s.t: s for s in steps}, deque(edits), []
+    def __init__(self, tools: dict, harness_tools: list[str], steps: Iterable[Step], edits: Iterable[Edit], since: int):
+        self.rows, self.log, self.since, self.seen = {s.t: s for s in steps}, deque(edits), since, []
         self.left = {t: iter(s.results) for t, s in self.rows.items()}
         super().__init__(SimpleNamespace(tools=tools, observe=self.observe), Harness(tools=harness_tools), self.answer)
         self.observe()                   # the edits that made the first H
@@ -34,10 +34,11 @@ class Again(Agent):
         return Observation(step.obs or "" if step else "", None, {"progress": {"presses": 0, "reached": {}}}, step.key if step else "")
 
     def answer(self, role: str, messages: list[Message], tools: list[dict]) -> Reply:
-        if self.t + 1 not in self.rows:
+        if (step := self.rows.get(self.t + 1)) is None:
             raise EOFError
-        self.seen.append((self.rows[self.t + 1], messages, tools))
-        return self.rows[self.t + 1].reply
+        if step.t > self.since:
+            self.seen.append((step, messages if digest(messages, tools) == step.sha else None, tools))
+        return step.reply
 
     def carry_out(self, call: Call, tools: dict, t: int, depth: int) -> dict:
         result = next(self.left[t])
@@ -48,17 +49,15 @@ class Again(Agent):
         return result
 
 
-def prompts(tools: dict, harness_tools: list[str], steps: list[Step], edits: list[Edit], since: int = 0) -> Iterator[tuple[Step, list | None, list]]:
+def prompts(tools: dict, harness_tools: list[str], steps: list[Step], edits: list[Edit], since: int = 0) -> list[tuple[Step, list | None, list]]:
     """(step, messages, tools) of each decision after step `since`; messages None: not what the student saw, by its hash."""
-    agent = Again(tools, harness_tools, steps, edits)
+    agent = Again(tools, harness_tools, steps, edits, since)
     try:
         while agent.t < max(agent.rows, default=0):
             agent.step()
     except EOFError:                 # the log ends inside a sub-agent
         pass
-    for step, messages, listed in agent.seen:
-        if step.t > since:
-            yield step, messages if digest(messages, listed) == step.sha else None, listed
+    return agent.seen
 
 
 def logged(run: Path) -> list[tuple[Step, list, list]]:

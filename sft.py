@@ -32,7 +32,6 @@ from runlog import BadInput, read_rows, write_atomic, write_rows
 Ask = Callable[[str, list, list], Reply]
 GROUP = 4                            # offline GRPO: candidates a state
 PASS = 0.7                           # windows below this reward, and the lower half of an iteration, go to the teacher
-CONTEXT = 0                          # tokens, at 4 characters each, that a row may have; 0: the trainer counts (it has the tokenizer)
 
 
 # -- shards
@@ -62,9 +61,10 @@ def teach(ask: Ask, messages: list[Message], tools: list[dict]) -> Reply:
     return ask("teacher", messages + [{"role": "user", "content": fill("teacher")}], tools)
 
 
-def relabel(decisions: Iterable[tuple[Step, list | None, list]], rewards: list[dict], ask: Ask | None) -> tuple[list[dict], Counter]:
+def relabel(decisions: Iterable[tuple[Step, list | None, list]], rewards: list[dict], ask: Ask | None, context: int = 0) -> tuple[list[dict], Counter]:
     """One iteration's shard, and what was dropped. A good window keeps its decisions with its reward as weight; a low one gets
-    the teacher's with weight 1. ask None, the teacher is self: own decisions by how far their window's reward is above the mean."""
+    the teacher's with weight 1. ask None, the teacher is self: own decisions by how far their window's reward is above the mean.
+    context: tokens, at 4 characters each, that a prompt may have (0: the trainer counts); a longer one is never cut."""
     bar = max(PASS, median(r["reward"] for r in rewards))
     mid, spread = mean(r["reward"] for r in rewards), pstdev(r["reward"] for r in rewards) + 1e-4
     at = {t: r["reward"] for r in rewards for t in range(r["steps"][0], r["steps"][1] + 1)}
@@ -74,7 +74,7 @@ def relabel(decisions: Iterable[tuple[Step, list | None, list]], rewards: list[d
         if messages is None:
             count["dropped: not rebuilt"] += 1
             continue
-        if CONTEXT and len(json.dumps([messages, tools])) > 4 * CONTEXT:
+        if context and len(json.dumps([messages, tools])) > 4 * context:
             count["dropped: too long"] += 1
             continue
         reply = teach(ask, messages, tools) if low else step.reply
@@ -121,11 +121,11 @@ def train(model: str, last: Path | None, shards: list[Path], out: Path, python: 
 
 
 def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: dict, harness_tools: list[str], *, since: int, size: int,
-              judge: Judge, ask: Ask | None) -> None:
+              judge: Judge, ask: Ask | None, context: int = 0) -> None:
     """Score and relabel what was played after step `since`; rewards.jsonl, shard.jsonl and report.json in `out`."""
     pool = windows([s for s in steps if s.t > since])
     rewards, flips = score(pool, judge, middle(windows([s for s in steps if s.t <= size])))
-    rows, count = relabel(prompts(tools, harness_tools, steps, edits, since), rewards, ask)
+    rows, count = relabel(prompts(tools, harness_tools, steps, edits, since), rewards, ask, context)
     out.mkdir(parents=True, exist_ok=True)
     write_rows(out / "rewards.jsonl", rewards)
     write_rows(out / "shard.jsonl", rows)

@@ -76,7 +76,7 @@ def offers(messages: list[Message], tools: list[dict]) -> tuple[set[str], list[t
             turn.rng.setstate(kept)
             add(words, *turn.approach(cell))
     kind, cursor, options = view.menu
-    for i, option in enumerate(options):
+    for i, option in enumerate(options if turn.press.tool else ()):
         at = options.index(cursor) if cursor in options else 0
         way = ["DOWN"] * (i - at) + ["UP"] * (at - i)
         if kind == "battle menu":                        # two columns
@@ -94,8 +94,9 @@ def offers(messages: list[Message], tools: list[dict]) -> tuple[set[str], list[t
         add({"return"}, "the text is closed", "return_control", {"reasoning": said})
     explored = view.state == "overworld" and view.place not in view.explored and view.maps[view.place] and not turn.frontier()
     whole = [(f"{view.place} is explored" if explored else why, *rest) for why, *rest in out.values()]
-    cut = lambda args, need: {k: v for k, v in args.items() if k != need[-1]}
-    return look(turn, messages), whole + [(why, tool, cut(args, schemas[tool]["required"]), words | {"malformed"}) for why, tool, args, words in whole]
+    need = {tool: rules.get("required", [])[-1:] for tool, rules in schemas.items()}
+    cut = lambda tool, args: {k: v for k, v in args.items() if k not in need[tool]}
+    return look(turn, messages), whole + [(why, tool, cut(tool, args), words | {"malformed"}) for why, tool, args, words in whole if need[tool]]
 
 
 def same(args: dict | str, other: dict) -> bool:
@@ -114,6 +115,8 @@ class Student:
         if not tools:
             raise ModelError("the student only plays; give the other roles a model of their own (--refiner-model, --teacher-model, --judge-model)")
         state, calls = offers(messages, tools)
+        if not calls:
+            raise ModelError(f"the student has no call to offer among {', '.join(t['function']['name'] for t in tools)}; use --model with a real one")
         p = self.theta.probs(row(state, [words for *_, words in calls]))
         why, tool, args, _ = random.Random(digest(self.seed, messages)).choices(calls, p)[0]
         return Reply(why, [Call(f"c{len(messages):08d}", tool, args)], Usage(dollars=0.0))

@@ -7,7 +7,7 @@ is the base exactly. Trained by Adam with 3 % warm-up and a cosine, as the paper
 soft SFT (a weight a row) or offline GRPO (candidates with rewards, a KL term to the theta that made them).
 """
 import io
-import json
+import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,7 +117,7 @@ class Theta:
         try:
             with np.load(Path(path), allow_pickle=False) as saved:
                 A, B, base = saved["A"], saved["B"], int(saved["base"])
-        except (OSError, ValueError, KeyError, EOFError) as e:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as e:
             raise ModelError(f"--model student:{path} can't be read: {e}") from None
         if base != zlib.crc32(theta.W0.tobytes()) or A.shape != theta.A.shape or B.shape != theta.B.shape:
             raise ModelError(f"--model student:{path} was trained on another base; train it again with sft.py")

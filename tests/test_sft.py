@@ -84,13 +84,12 @@ def test_a_teachers_reply_is_checked_like_any_reply(reply):
     assert not rows and count == {"dropped: the teacher's reply is refused": 8}
 
 
-def test_rows_are_dropped_whole_and_counted_never_cut(monkeypatch):
+def test_rows_are_dropped_whole_and_counted_never_cut():
     bad = step(2, {"success": False, "error": "move was not carried out: x"}, calls=[Call("c", "move", {"direction": "up"})])
-    monkeypatch.setattr(sft, "CONTEXT", 200)
     states = [(s, None if s.t == 1 else m, t) for s, m, t in decisions(8)]
     states[1] = (bad, ASKED, TOOLS)
     states[2] = (states[2][0], [{"role": "user", "content": "x" * 900}], TOOLS)
-    rows, count = relabel(states, rewards(0.9), lambda *what: pytest.fail("not low"))
+    rows, count = relabel(states, rewards(0.9), lambda *what: pytest.fail("not low"), context=200)
     assert count == {"dropped: not rebuilt": 1, "dropped: own call without worth": 1, "dropped: too long": 1, "kept": 5} and len(rows) == 5
 
 

@@ -138,7 +138,7 @@ def table(rows: dict[str, list[dict]]) -> str:
 def by_iteration(out: Path) -> str:
     """Milestones reached by the end of each iteration, a column a condition; "" when nothing in the folder is a co-learning run."""
     settings = {p.parent.name: json.loads(p.read_text()) for p in sorted(out.glob("*-*/settings.json"))}
-    n, size = max(((s["colearn"], s["iteration"]) for s in settings.values()), default=(0, 0))
+    n, size = max(((s.get("colearn", 0), s.get("iteration", 0)) for s in settings.values()), default=(0, 0))
     reached: dict[str, list[list[int]]] = {c: [] for c in CONTROLS if any(name.rpartition("-")[0] == c for name in settings)}
     for name in settings:
         if (condition := name.rpartition("-")[0]) in reached:
