@@ -17,6 +17,7 @@ from models.scripted import Turn
 from models.theta import Row, Theta, row
 
 TEXTS = ("blocked", ": text", "text closed", "not carried out", '"success": false', "milestones", '"things": [[')
+KEPT: dict[str, tuple] = {}
 
 
 def bucket(n: int) -> int:
@@ -57,10 +58,21 @@ def things(turn: Turn) -> list[tuple[set[str], tuple[int, int]]]:
 
 
 def offers(messages: list[Message], tools: list[dict]) -> tuple[set[str], list[tuple[str, str, dict, set[str]]]]:
-    """(words of the state, [(why, tool, arguments, words of the call)]). The same messages give the same offers."""
+    """(words of the state, [(why, tool, arguments, words of the call)]). The same messages give the same offers; those of the
+    last states are kept, since what was played is learned from soon after."""
+    key = digest(messages, tools)
+    if key not in KEPT:
+        KEPT[key] = list_offers(messages, tools)
+        if len(KEPT) > 512:
+            del KEPT[next(iter(KEPT))]
+    return KEPT[key]
+
+
+def list_offers(messages: list[Message], tools: list[dict]) -> tuple[set[str], list[tuple[str, str, dict, set[str]]]]:
     schemas = {t["function"]["name"]: t["function"]["parameters"] for t in tools}
     turn, out = Turn(0, messages, schemas), {}
-    view, kept = turn.view, turn.rng.getstate()
+    view, kept, steps = turn.view, turn.rng.getstate(), turn.distances()
+    turn.distances = lambda: steps           # asked for once a thing
 
     def add(words: set[str], why: str, tool: str, args: dict) -> None:
         key = tool + json.dumps({k: v for k, v in args.items() if k != "reasoning"}, sort_keys=True)
