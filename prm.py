@@ -7,7 +7,8 @@ compares each window with one fixed anchor window, blind and in both orders; the
 the first place cancels. `--pool` compares neighbours instead and fits Bradley-Terry, which ranks within one pool only.
 
 What can be counted is not judged: format, and whether the world changed. A window with an invalid call is capped, and one in
-which nothing changed gets half, so that good words don't buy it back. A dimension that the judge left out is not read as 0: the other weights are scaled up, and it is named.
+which nothing changed gets half, so that good words don't buy it back. A dimension that the judge left out is not read as 0: the
+other weights are scaled up, and it is named.
 """
 import argparse
 import json
@@ -74,9 +75,10 @@ def measures(window: Window) -> dict[str, float]:
     lines = [line for s in steps for r in s.results for line in r.get("trace", [])]
     moved = [not line.endswith("blocked") for line in lines]
     fine = [valid(s) and all(r.get("success") is not False for r in s.results) for s in steps]
-    return {"progress": sum(len(s.milestones) for s in steps) + len({p.split(" (")[0] for p in places}) / 2 + 2 * len(set(places)) / SIZE
-            + sum(window.changed) / SIZE + len({line for line in lines if ": text: " in line}) / SIZE,
-            "action": mean(0.5 * ok * (1 + changed) for ok, changed in zip(fine, window.changed)) * (mean(moved) if moved else 1),
+    new = len({p.split(" (")[0] for p in places}) / 2 + 2 * len(set(places)) / SIZE
+    read = len({line for line in lines if ": text: " in line}) / SIZE
+    return {"progress": sum(len(s.milestones) for s in steps) + new + read + sum(window.changed) / SIZE,
+            "action": mean(ok * (1 + changed) / 2 for ok, changed in zip(fine, window.changed)) * (mean(moved) if moved else 1),
             "reasoning": mean(map(grounded, steps))}
 
 
@@ -88,7 +90,8 @@ def rule_judge(first: Window, second: Window) -> dict[str, float]:
 def model_judge(ask: Callable[[str, list, list], Reply]) -> Judge:
     """A model as the judge. A reply that doesn't fit the schema is asked for once more and then judges nothing."""
     def judge(first: Window, second: Window) -> dict[str, float]:
-        messages = [{"role": "user", "content": fill("judge", first=first.text(), second=second.text(), schema=json.dumps(SCHEMA))}]
+        text = fill("judge", first=first.text(), second=second.text(), schema=json.dumps(SCHEMA))
+        messages = [{"role": "user", "content": text}]
         for _ in range(2):
             text = ask("judge", messages, []).text
             try:
@@ -98,7 +101,8 @@ def model_judge(ask: Callable[[str, list, list], Reply]) -> Judge:
                 wrong = f"it holds no JSON object: {e}"
             if not wrong:
                 return {d: float(row[d]) for d in JUDGED if d in row}
-            messages = messages + [{"role": "assistant", "content": text or "(empty)"}, {"role": "user", "content": f"Not accepted: {wrong}"}]
+            messages = messages + [{"role": "assistant", "content": text or "(empty)"},
+                                   {"role": "user", "content": f"Not accepted: {wrong}"}]
         return {}
     return judge
 
@@ -131,8 +135,9 @@ def reward(window: Window, votes: dict[str, float]) -> dict:
     dims = {**votes, "format": ok} | ({} if moved or "progress" not in votes else {"progress": 0.0})
     total = fsum(WEIGHTS[d] * v for d, v in dims.items()) / fsum(WEIGHTS[d] for d in dims)
     capped = min(total, (1.0 if ok == 1 else CAP * ok) if moved else CAP * total)
-    return {"steps": [window.steps[0].t, window.steps[-1].t], "reward": round(capped, 6), "changed": round(mean(window.changed), 3),
-            **{d: round(v, 6) for d, v in dims.items()}, "missing": [d for d in WEIGHTS if d not in dims]}
+    numbers = {"reward": capped, **dims, "changed": mean(window.changed)}
+    return {"steps": [window.steps[0].t, window.steps[-1].t], **{k: round(v, 6) for k, v in numbers.items()},
+            "missing": [d for d in WEIGHTS if d not in dims]}
 
 
 def middle(pool: list[Window]) -> Window:
@@ -159,11 +164,12 @@ def score(pool: list[Window], judge: Judge = rule_judge, anchor: Window | None =
 
 
 def table(rows: list[dict], flips: float) -> str:
-    line = lambda r: [f"{r['steps'][0]}-{r['steps'][1]}", *(f"{r[d]:.2f}" if d in r else "-" for d in (*WEIGHTS, "changed", "reward"))]
-    cells = [["steps", *WEIGHTS, "changed", "R"], *map(line, rows)]
-    missing = sum(bool(r["missing"]) for r in rows)
-    return "\n".join(["  ".join(c.rjust(9) for c in row) for row in cells] + [
-        f"{len(rows)} windows, mean R {mean(r['reward'] for r in rows):.3f}; {flips:.0%} of the verdicts flipped with the order; {missing} windows with a dimension missing"])
+    columns = (*WEIGHTS, "changed", "reward")
+    line = lambda r: [f"{r['steps'][0]}-{r['steps'][1]}", *(f"{r[d]:.2f}" if d in r else "-" for d in columns)]
+    cells = [["steps", *columns], *map(line, rows)]
+    told = f"{len(rows)} windows, mean reward {mean(r['reward'] for r in rows):.3f}; {flips:.0%} of the verdicts flipped with the "
+    told += f"order; {sum(bool(r['missing']) for r in rows)} windows with a dimension missing"
+    return "\n".join(["  ".join(c.rjust(9) for c in row) for row in cells] + [told])
 
 
 def main(argv: list[str] | None = None) -> int:

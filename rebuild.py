@@ -31,7 +31,8 @@ class Again(Agent):
         step = self.rows.get(self.t + 1)
         while step and self.log and self.log[0].version <= step.version:
             self.harness.apply(self.log.popleft())
-        return Observation(step.obs or "" if step else "", None, {"progress": {"presses": 0, "reached": {}}}, step.key if step else "")
+        progress = {"presses": 0, "reached": {}}
+        return Observation(step.obs or "" if step else "", None, {"progress": progress}, step.key if step else "")
 
     def answer(self, role: str, messages: list[Message], tools: list[dict]) -> Reply:
         if (step := self.rows.get(self.t + 1)) is None:
@@ -49,7 +50,8 @@ class Again(Agent):
         return result
 
 
-def prompts(tools: dict, harness_tools: list[str], steps: list[Step], edits: list[Edit], since: int = 0) -> list[tuple[Step, list | None, list]]:
+def prompts(tools: dict, harness_tools: list[str], steps: list[Step], edits: list[Edit],
+            since: int = 0) -> list[tuple[Step, list | None, list]]:
     """(step, messages, tools) of each decision after step `since`; messages None: not what the student saw, by its hash."""
     agent = Again(tools, harness_tools, steps, edits, since)
     try:

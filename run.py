@@ -67,7 +67,7 @@ class Run:
         for edit in first:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
-        self.theta = {"k": 0, "since": 0, "made": 0}    # --colearn: iterations done, the step of the last, the newest theta (0: --model)
+        self.theta = {"k": 0, "since": 0, "made": 0}     # --colearn: iterations done, last step of them, newest theta (0: --model)
         self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
         if head:
             self.restore(head, state)
@@ -154,16 +154,16 @@ class Run:
         self.shoot(agent.t)
 
     def improve_if_due(self) -> None:
-        """--colearn: after each iteration score, relabel and train; theta_{k+1} plays on, in the same game and with the same H."""
-        agent, s, k, ask = self.agent, self.settings, self.theta["k"], self.recorder.ask
+        """--colearn: after each iteration score, relabel and train; theta_{k+1} plays on in the same game with the same H."""
+        agent, s, k, made, ask = self.agent, self.settings, self.theta["k"], self.theta["made"], self.recorder.ask
         if not s.colearn or agent.t < s.iteration * (k + 1):
             return
         outs = [self.folder / f"theta_{i}" for i in range(1, k + 2)]
-        iteration(k, outs[-1], agent.steps, self.edits, self.env.tools, agent.harness.tools, since=self.theta["since"], size=s.iteration,
-                  judge=rule_judge if s.model_of("judge") == "scripted" else model_judge(ask), ask=None if s.model_of("teacher") == "self" else ask,
-                  context=s.context)
-        made = self.theta["made"]
-        if self.live and train(s.model, outs[made - 1] if made else None, [d / "shard.jsonl" for d in outs], outs[-1], s.trainer_python, s.weights, s.base_url):
+        iteration(k, outs[-1], agent.steps, self.edits, self.env.tools, agent.harness.tools, since=self.theta["since"],
+                  size=s.iteration, judge=rule_judge if s.model_of("judge") == "scripted" else model_judge(ask),
+                  ask=None if s.model_of("teacher") == "self" else ask, context=s.context)
+        if self.live and train(s.model, outs[made - 1] if made else None, [d / "shard.jsonl" for d in outs], outs[-1],
+                               s.trainer_python, s.weights, s.base_url):
             made = k + 1
         self.theta = {"k": k + 1, "since": agent.t, "made": made}
         self.load_theta()
@@ -176,14 +176,14 @@ class Run:
         """The newest theta answers for the agent's model from now on."""
         s, out = self.settings, self.folder / f"theta_{self.theta['made']}"
         if self.live and self.theta["made"]:
-            name = f"student:{out / 'theta.npz'}" if s.model.partition(":")[0] == "student" else adapter(out).name
+            name = f"student:{out / 'theta.npz'}" if s.is_student() else adapter(out).name
             self.models[s.model] = open_named(s, self.folder, name)
 
     def play(self, bar: tqdm) -> str:
         """Step until a limit; returns its name. Whatever interrupts it, the last checkpoint and the logs hold everything."""
         saved, s = -EVERY, self.settings
         if self.agent.vision is None:        # the probe is a logged reply as any other, so a replay knows the answer too
-            told = s.vision != "auto" or s.model.partition(":")[0] in ("scripted", "student") or self.env.observe().frame is None
+            told = s.vision != "auto" or s.model == "scripted" or s.is_student() or self.env.observe().frame is None
             self.agent.vision = s.vision == "on" if told else saw(self.recorder.ask("probe", PROBE, []))
         while True:
             while self.people and self.people[0].step <= self.agent.t:

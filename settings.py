@@ -31,10 +31,10 @@ class Settings:
     prices: str = flag("", "your own price file (models/prices.json)")
     refiner_model: str = flag("", "the Refiner's model (the agent's; scripted when that is a student)")
     judge_model: str = flag("", "--colearn: who compares windows (as the Refiner's; scripted judges by rule)")
-    teacher_model: str = flag("", "--colearn: who answers the states of low-reward windows (as the Refiner's); self: nobody does")
+    teacher_model: str = flag("", "--colearn: who answers the states of low-reward windows (as the Refiner's; self: nobody)")
     colearn: int = flag(0, "so many iterations of play, score, relabel, train (0: theta stays as it is)")
     iteration: int = flag(256, "--colearn: steps an iteration")
-    context: int = flag(0, "--colearn: tokens that a training row's prompt may have; longer ones are dropped (0: the trainer counts)")
+    context: int = flag(0, "--colearn: tokens of a training prompt; rows with longer ones are dropped (0: the trainer counts)")
     trainer_python: str = flag("", "--colearn: the Python with torch, transformers and peft that trains a language model")
     weights: str = flag("", "--colearn: the weights behind --model, a folder or a name that transformers knows")
     reset_each: bool = flag(False, "--colearn, a control: every iteration starts the game anew")
@@ -57,19 +57,22 @@ class Settings:
     json: bool = flag(False, "one JSON line at the end, no progress bar")
 
     def model_of(self, role: str) -> str:
-        """The name of the model that plays a role: agent, subagent, history, probe, judge, teacher, or one of the refiner's."""
+        """The name of the model that plays a role: agent, subagent, probe, history, judge, teacher, or one of the refiner's."""
         if role in ("agent", "subagent", "probe"):
             return self.model
-        named = {"refine": self.refiner_model, "judge": self.judge_model, "teacher": self.teacher_model}.get(role.split("_")[0])
-        return named or ("scripted" if self.model.partition(":")[0] == "student" else self.model)
+        named = {"refine": self.refiner_model, "judge": self.judge_model, "teacher": self.teacher_model}
+        return named.get(role.split("_")[0]) or ("scripted" if self.is_student() else self.model)
+
+    def is_student(self) -> bool:
+        return self.model.partition(":")[0] == "student"
 
     def check(self) -> None:
         """Raises BadInput for values that no flag's type can catch."""
         self.frozen = self.frozen or self.harness in ("min", "expert") and not self.bootstrap
         if self.colearn and (self.colearn < 0 or self.iteration < 16):
             raise BadInput(f"--colearn {self.colearn} --iteration {self.iteration}: a number of iterations, of at least 16 steps each")
-        if self.colearn and self.model.partition(":")[0] != "student" and not (self.trainer_python and self.weights and self.base_url):
-            raise BadInput("--colearn: --model student, or a language model with --trainer-python, --weights and --base-url (tools/lora.py)")
+        if self.colearn and not self.is_student() and not (self.trainer_python and self.weights and self.base_url):
+            raise BadInput("--colearn: --model student, or a language model with --trainer-python, --weights and --base-url")
         if any(c in self.base_url for c in "@?"):
             raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
         if self.actions not in ("auto", "tools", "json"):

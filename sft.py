@@ -36,14 +36,11 @@ PASS = 0.7                           # windows below this reward, and the lower 
 
 # -- shards
 
-def completion(reply: Reply) -> dict:
-    """The assistant's message, arguments as objects: some chat templates refuse JSON in a string."""
-    calls = [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.args}} for c in reply.calls]
-    return {"role": "assistant", "content": reply.text, "tool_calls": calls}
-
-
 def shard_row(id: str, messages: list[Message], reply: Reply, tools: list[dict], weight: float, **more: object) -> dict:
-    return {"id": id, "prompt": messages, "completion": [completion(reply)], "tools": tools, "images": [], "weight": round(weight, 6), **more}
+    """One decision. Its calls' arguments are objects: some chat templates refuse JSON in a string."""
+    calls = [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.args}} for c in reply.calls]
+    said = [{"role": "assistant", "content": reply.text, "tool_calls": calls}]
+    return {"id": id, "prompt": messages, "completion": said, "tools": tools, "images": [], "weight": round(weight, 6), **more}
 
 
 def calls(row: dict) -> list[Call]:
@@ -56,12 +53,8 @@ def refused(reply: Reply, tools: list[dict]) -> str:
     return "no call" if not reply.calls else "; ".join(filter(None, (unfit(c, schemas) for c in reply.calls)))
 
 
-def teach(ask: Ask, messages: list[Message], tools: list[dict]) -> Reply:
-    """The teacher's answer to a state: the student's own prompt, and who it is that answers now."""
-    return ask("teacher", messages + [{"role": "user", "content": fill("teacher")}], tools)
-
-
-def relabel(decisions: Iterable[tuple[Step, list | None, list]], rewards: list[dict], ask: Ask | None, context: int = 0) -> tuple[list[dict], Counter]:
+def relabel(decisions: Iterable[tuple[Step, list | None, list]], rewards: list[dict], ask: Ask | None,
+            context: int = 0) -> tuple[list[dict], Counter]:
     """One iteration's shard, and what was dropped. A good window keeps its decisions with its reward as weight; a low one gets
     the teacher's with weight 1. ask None, the teacher is self: own decisions by how far their window's reward is above the mean.
     context: tokens, at 4 characters each, that a prompt may have (0: the trainer counts); a longer one is never cut."""
@@ -77,7 +70,7 @@ def relabel(decisions: Iterable[tuple[Step, list | None, list]], rewards: list[d
         if context and len(json.dumps([messages, tools])) > 4 * context:
             count["dropped: too long"] += 1
             continue
-        reply = teach(ask, messages, tools) if low else step.reply
+        reply = ask("teacher", [*messages, {"role": "user", "content": fill("teacher")}], tools) if low else step.reply
         weight = 1.0 if low else at[step.t] if ask else max(0.0, min(1.0, (at[step.t] - mid) / spread))
         if refused(reply, tools) or weight <= 0 or not low and not valid(step):
             count["dropped: the teacher's reply is refused" if low else "dropped: own call without worth"] += 1
@@ -90,7 +83,7 @@ def relabel(decisions: Iterable[tuple[Step, list | None, list]], rewards: list[d
 # -- theta_k -> theta_{k+1}
 
 def fit(theta: Theta, shard: list[dict], **options: float) -> dict:
-    """Soft SFT of the numpy student on a shard, in place. Weights are scaled to mean 1, so the learning rate keeps its meaning."""
+    """Soft SFT of the numpy student on a shard, in place. Weights are scaled to mean 1: the learning rate keeps its meaning."""
     scale = mean(r["weight"] for r in shard) if shard else 1.0
     rows = [learn(r["prompt"], r["tools"], calls(r)[:1], [r["weight"] / scale]) for r in shard]
     known = [r for r in rows if r is not None]
@@ -120,8 +113,8 @@ def train(model: str, last: Path | None, shards: list[Path], out: Path, python: 
     return True
 
 
-def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: dict, harness_tools: list[str], *, since: int, size: int,
-              judge: Judge, ask: Ask | None, context: int = 0) -> None:
+def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: dict, harness_tools: list[str], *, since: int,
+              size: int, judge: Judge, ask: Ask | None, context: int = 0) -> None:
     """Score and relabel what was played after step `since`; rewards.jsonl, shard.jsonl and report.json in `out`."""
     pool = windows([s for s in steps if s.t > since])
     rewards, flips = score(pool, judge, middle(windows([s for s in steps if s.t <= size])))
@@ -129,9 +122,9 @@ def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: di
     out.mkdir(parents=True, exist_ok=True)
     write_rows(out / "rewards.jsonl", rewards)
     write_rows(out / "shard.jsonl", rows)
-    report = {"iteration": k, "steps": [since + 1, max(s.t for s in steps)], "milestones": list(dict.fromkeys(m for s in steps if s.t > since for m in s.milestones)),
-              "reward": round(mean(r["reward"] for r in rewards), 4), "flips": round(flips, 4),
-              "format": round(mean(r["format"] for r in rewards), 4), **count}
+    reached = dict.fromkeys(m for s in steps if s.t > since for m in s.milestones)
+    report = {"iteration": k, "steps": [since + 1, max(s.t for s in steps)], "milestones": list(reached),
+              "flips": round(flips, 4), **{what: round(mean(r[what] for r in rewards), 4) for what in ("reward", "format")}, **count}
     write_atomic(out / "report.json", json.dumps(report).encode())
 
 
@@ -156,10 +149,11 @@ def group_shard(run: Path, asks: list[Ask], out: Path) -> None:
     0.6 action + 0.4 format. An answer that holds no call has no row."""
     rows = []
     for step, messages, tools in logged(run):
+        group = f"{step.agent}-{step.t}"
         for i, reply in enumerate(ask("candidate", messages, tools) for ask in asks):
-            reward = 0.6 * agreement(reply, step.reply) + 0.4 * (not refused(reply, tools))
+            reward = round(0.6 * agreement(reply, step.reply) + 0.4 * (not refused(reply, tools)), 3)
             if reply.calls:
-                rows.append(shard_row(f"{step.agent}-{step.t}-{i}", messages, reply, tools, 1.0, group=f"{step.agent}-{step.t}", reward=round(reward, 3)))
+                rows.append(shard_row(f"{group}-{i}", messages, reply, tools, 1.0, group=group, reward=reward))
     write_rows(out, rows)
 
 
@@ -185,12 +179,13 @@ def fit_groups(theta: Theta, shard: list[dict], **options: float) -> dict:
     if not known:
         raise BadInput("no group of candidates holds both better and worse ones: there is nothing to learn from")
     history = theta.fit(known, grpo, **{"lr": 0.002, "batch": 8, "steps": 590, **options})
-    return {"groups": len(known), "dropped: all candidates equal": flat, "loss": [round(mean(history[:40]), 4), round(mean(history[-40:]), 4)]}
+    return {"groups": len(known), "dropped: all candidates equal": flat,
+            "loss": [round(mean(history[:40]), 4), round(mean(history[-40:]), 4)]}
 
 
 # -- the evaluation matrix
 
-def said(reply: Reply) -> Counter:
+def words(reply: Reply) -> Counter:
     reasons = " ".join([reply.text, *(str(c.args.get("reasoning", "")) for c in reply.calls if isinstance(c.args, dict))])
     return Counter(re.findall(r"\w+", reasons.lower()))
 
@@ -206,13 +201,13 @@ def evaluate(ask: Ask, run: Path, n: int = 40) -> dict[str, float]:
     reasons' words; grounding: the reason names something that was in view."""
     seen = logged(run)
     seen = seen[::max(1, len(seen) // n)][:n]
-    columns = ("tool format", "actionable", "relevance", "similarity", "grounding")
-    lines = []
+    columns, lines = ("tool format", "actionable", "relevance", "similarity", "grounding"), []
     for step, messages, tools in seen:
         reply = ask("agent", messages, tools)
         named = {t["function"]["name"] for t in tools}
         shaped = bool(reply.calls) and all(c.name in named and isinstance(c.args, dict) for c in reply.calls)
-        lines.append((shaped, not refused(reply, tools), agreement(reply, step.reply), cosine(said(reply), said(step.reply)), grounded(replace(step, reply=reply))))
+        lines.append((shaped, not refused(reply, tools), agreement(reply, step.reply), cosine(words(reply), words(step.reply)),
+                      grounded(replace(step, reply=reply))))
     return {"transitions": len(lines), **{c: round(mean(v), 3) for c, v in zip(columns, zip(*lines))}}
 
 
@@ -220,7 +215,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="sft.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: (print(f"sft.py: {message}", file=sys.stderr), sys.exit(2))
     parser.add_argument("what", choices=("warmup", "grpo", "eval"))
-    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs: a teacher's, or, for eval, one that was not trained on")
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs: a teacher's; eval: one that was not trained on")
     parser.add_argument("--model", default="student", help="student or student:FILE.npz; eval: any model (student)")
     parser.add_argument("--base-url", default="", help="eval: its server")
     parser.add_argument("--out", type=Path, help="the new theta (theta.npz); its shard is written beside it")
@@ -230,10 +225,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.what == "eval":
             model = open_model(args.model, base_url=args.base_url)
-            print(json.dumps({"model": args.model, **evaluate(lambda role, *what: model(*what), args.runs[0], args.transitions)}))
+            row = evaluate(lambda role, *what: model(*what), args.runs[0], args.transitions)
+            print(json.dumps({"model": args.model, **row}))
             return 0
         if args.model.partition(":")[0] != "student":
-            raise BadInput(f"--model {args.model}: only the numpy student is trained here; a language model by tools/lora.py, with the same shards")
+            raise BadInput(f"--model {args.model}: only the numpy student is trained here; a language model by tools/lora.py")
         out = args.out or Path("theta.npz")
         shard, theta = out.with_suffix(".jsonl"), Theta.load(args.model.partition(":")[2])
         if args.what == "warmup":

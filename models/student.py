@@ -27,13 +27,15 @@ def bucket(n: int) -> int:
 def look(turn: Turn, messages: list[Message]) -> set[str]:
     """f's words: what the state is, what H offers, what was called last and what came of it."""
     view, last = turn.view, next((content(m) for m in reversed(messages) if m["role"] == "tool"), "")
-    call = next((m["tool_calls"][0]["function"] for m in reversed(messages) if m.get("tool_calls")), {"name": "", "arguments": ""})
+    none = {"name": "", "arguments": ""}
+    call = next((m["tool_calls"][0]["function"] for m in reversed(messages) if m.get("tool_calls")), none)
     pressed = re.findall('"([A-Z]+)"', call["arguments"])
     worth = len(view.unwritten) >= 2 or view.bumps >= 3
     return {f"state {view.state}", f"menu {view.menu[0]}", f"menu {view.menu[:2]}", f"place {view.place}", f"dark {view.dark}",
             f"last {call['name']}", f"last {pressed[:1]}", f"agent {'return_control' in turn.tools}",
-            f"worth noting {worth and view.asked >= 12}", f"explored {view.place in view.explored}", f"pages {bucket(len(view.pages))}",
-            *(f"H has {name}" for name in ("walk", "fight", "dialogue") if turn.entry(name)), *(f"saw {t}" for t in TEXTS if t in last)}
+            f"worth noting {worth and view.asked >= 12}", f"explored {view.place in view.explored}",
+            f"pages {bucket(len(view.pages))}", *(f"saw {t}" for t in TEXTS if t in last),
+            *(f"H has {name}" for name in ("walk", "fight", "dialogue") if turn.entry(name))}
 
 
 def things(turn: Turn) -> list[tuple[set[str], tuple[int, int]]]:
@@ -45,16 +47,19 @@ def things(turn: Turn) -> list[tuple[set[str], tuple[int, int]]]:
     for cell in sorted(marked, key=lambda c: (far(c), c))[:24]:
         at = view.at(cell)
         fresh = not {at} & (view.leads.keys() | view.used.keys() | view.known.keys()) and not turn.moved(cell)
-        lead = view.leads.get(at)
-        words = {f"{view.kind(cell)} {'new' if fresh else 'old'}", f"{'new' if fresh else 'old'}", f"tried {bucket(view.tries[at])}", f"vain {min(turn.vain(at), 3)}",
-                 f"lately {at in view.uses[-3:]}", f"leads to {'nowhere known' if lead is None else 'explored' if lead in view.explored else 'more'}",
-                 f"crossed {bucket(view.crossed[frozenset((lead or '', view.place))])}", f"onward {cell == onward}", f"shut {at in view.shut}",
-                 f"reach {cell in steps}", f"new, number {new}" if fresh else f"old, tried {bucket(view.tries[at])}"}
+        lead, age, tried = view.leads.get(at), "new" if fresh else "old", bucket(view.tries[at])
+        behind = "nowhere known" if lead is None else "explored" if lead in view.explored else "more"
+        crossed = view.crossed[frozenset((lead or "", view.place))]
+        out.append(({
+            age, f"{view.kind(cell)} {age}", f"far {bucket(far(cell))} {fresh}", f"tried {tried}", f"reach {cell in steps}",
+            f"vain {min(turn.vain(at), 3)}", f"lately {at in view.uses[-3:]}", f"crossed {bucket(crossed)}", f"shut {at in view.shut}",
+            f"leads to {behind}", f"onward {cell == onward}", f"new, number {new}" if fresh else f"old, tried {tried}"}, cell))
         new += fresh
-        out.append((words | {f"far {bucket(far(cell))} {fresh}"}, cell))
+    tried = lambda c: bucket(view.tries[view.at(c)])
     edges = sorted(turn.edges_untried(), key=lambda c: (far(c), c))[:2]
-    out += [({"edge", f"edge far {bucket(far(c))}", f"edge tried {bucket(view.tries[view.at(c)])}"}, c) for c in edges]
-    return out + [({"frontier", f"frontier {i} {min(new, 2)}", f"frontier tried {bucket(view.tries[view.at(c)])}"}, c) for i, (_, c) in enumerate(turn.frontier()[:6])]
+    out += [({"edge", f"edge far {bucket(far(c))}", f"edge tried {tried(c)}"}, c) for c in edges]
+    return out + [({"frontier", f"frontier {i} {min(new, 2)}", f"frontier tried {tried(c)}"}, c)
+                  for i, (_, c) in enumerate(turn.frontier()[:6])]
 
 
 def offers(messages: list[Message], tools: list[dict]) -> tuple[set[str], list[tuple[str, str, dict, set[str]]]]:
@@ -100,7 +105,8 @@ def list_offers(messages: list[Message], tools: list[dict]) -> tuple[set[str], l
         add({"helper"}, "a text: the dialogue helper reads it", "execute_custom_subagent",
             {"subagent_id": helper, "task": "read the text to its end", "reasoning": "text on screen"})
     if "evolve_harness" in schemas:
-        add({"evolve"}, "this is worth remembering", "evolve_harness", {"num_steps": 40, "reasoning": f"{len(view.unwritten)} new facts, {view.bumps} bumps"})
+        why = f"{len(view.unwritten)} new facts, {view.bumps} bumps"
+        add({"evolve"}, "this is worth remembering", "evolve_harness", {"num_steps": 40, "reasoning": why})
     if "return_control" in schemas:
         said = f"it says: {' / '.join(view.pages)[:300]}" if view.pages else f"done at {view.place} {view.pos}"
         add({"return"}, "the text is closed", "return_control", {"reasoning": said})
@@ -108,7 +114,8 @@ def list_offers(messages: list[Message], tools: list[dict]) -> tuple[set[str], l
     whole = [(f"{view.place} is explored" if explored else why, *rest) for why, *rest in out.values()]
     need = {tool: rules.get("required", [])[-1:] for tool, rules in schemas.items()}
     cut = lambda tool, args: {k: v for k, v in args.items() if k not in need[tool]}
-    return look(turn, messages), whole + [(why, tool, cut(tool, args), words | {"malformed"}) for why, tool, args, words in whole if need[tool]]
+    broken = [(why, tool, cut(tool, args), words | {"malformed"}) for why, tool, args, words in whole if need[tool]]
+    return look(turn, messages), whole + broken
 
 
 def same(args: dict | str, other: dict) -> bool:
@@ -125,10 +132,10 @@ class Student:
 
     def __call__(self, messages: list[Message], tools: list[dict]) -> Reply:
         if not tools:
-            raise ModelError("the student only plays; give the other roles a model of their own (--refiner-model, --teacher-model, --judge-model)")
+            raise ModelError("the student only plays: --refiner-model, --teacher-model and --judge-model must be others")
         state, calls = offers(messages, tools)
         if not calls:
-            raise ModelError(f"the student has no call to offer among {', '.join(t['function']['name'] for t in tools)}; use --model with a real one")
+            raise ModelError("the student knows no call of these tools; use --model with a real one")
         p = self.theta.probs(row(state, [words for *_, words in calls]))
         why, tool, args, _ = random.Random(digest(self.seed, messages)).choices(calls, p)[0]
         return Reply(why, [Call(f"c{len(messages):08d}", tool, args)], Usage(dollars=0.0))

@@ -53,7 +53,7 @@ def sft(p: np.ndarray, row: Row) -> tuple[float, np.ndarray]:
 
 
 def grpo(p: np.ndarray, row: Row) -> tuple[float, np.ndarray]:
-    """(loss, its gradient) of -mean_i min(ratio_i a_i, clip(ratio_i) a_i) + KL(p, old). Every offer's p is known, so KL is exact."""
+    """(loss, its gradient) of -mean_i min(ratio_i a_i, clip(ratio_i) a_i) + KL(p, old); exact, since every offer's p is known."""
     gap = np.log((p + 1e-9) / (row.old + 1e-9))
     kl = float(p @ gap)
     loss, d = KL * kl, KL * p * (gap - kl)
@@ -80,7 +80,8 @@ class Theta:
         z = np.exp((z - z.max()).astype(np.float64))
         return z / z.sum()
 
-    def fit(self, rows: list[Row], loss: Callable = sft, *, lr: float = 0.02, epochs: int = 3, batch: int = 16, steps: int = 0, seed: int = 0) -> list[float]:
+    def fit(self, rows: list[Row], loss: Callable = sft, *, lr: float = 0.02, epochs: int = 3, batch: int = 16, steps: int = 0,
+            seed: int = 0) -> list[float]:
         """Train A and B in place; returns each step's mean loss. steps: so many, 0: whole passes."""
         rng, total = np.random.default_rng(seed), steps or epochs * -(-len(rows) // batch)
         order = np.concatenate([rng.permutation(len(rows)) for _ in range(-(-total * batch // len(rows)))]) if rows else []

@@ -57,7 +57,8 @@ def command(game: str, harness: str, seed: int, steps: int, out: Path, loop: dic
         return flags + ["--resume"]
     start = ["--harness", harness]
     if control is not None:
-        start = ["--model", loop["model"], *control] + [str(loop["colearn"]), "--iteration", str(loop["iteration"])] * ("--colearn" in control)
+        numbers = [str(loop["colearn"]), "--iteration", str(loop["iteration"])]
+        start = ["--model", loop["model"], *control, *(numbers if "--colearn" in control else [])]
     if harness in FROM_CH:
         start = ["--harness", "ch", "--bootstrap", str(out / f"ch-{seed}"), *FROM_CH[harness]]
     return flags + ["--game", game, "--seed", str(seed), *start]
@@ -136,18 +137,21 @@ def table(rows: dict[str, list[dict]]) -> str:
 
 
 def by_iteration(out: Path) -> str:
-    """Milestones reached by the end of each iteration, a column a condition; "" when nothing in the folder is a co-learning run."""
+    """Milestones reached by the end of each iteration, a column a condition; "" where nothing is a co-learning run."""
     settings = {p.parent.name: json.loads(p.read_text()) for p in sorted(out.glob("*-*/settings.json"))}
     n, size = max(((s.get("colearn", 0), s.get("iteration", 0)) for s in settings.values()), default=(0, 0))
     reached: dict[str, list[list[int]]] = {c: [] for c in CONTROLS if any(name.rpartition("-")[0] == c for name in settings)}
     for name in settings:
         if (condition := name.rpartition("-")[0]) in reached:
             rows = read_rows(out / name / "trajectory.jsonl")
-            reached[condition].append([len({m for r in rows for m in r["milestones"] if r["t"] <= size * (k + 1)}) for k in range(n)])
+            first = {m: r["t"] for r in reversed(rows) for m in r["milestones"]}
+            reached[condition].append([sum(t <= size * (k + 1) for t in first.values()) for k in range(n)])
     if not n or not reached:
         return ""
     cells = [["milestones by the end of", *reached]]
-    cells += [[f"iteration {k + 1} ({size * (k + 1)} steps)", *(spread([r[k] for r in runs], len(runs)) for runs in reached.values())] for k in range(n)]
+    for k in range(n):
+        counts = [spread([r[k] for r in runs], len(runs)) for runs in reached.values()]
+        cells.append([f"iteration {k + 1} ({size * (k + 1)} steps)", *counts])
     wide = [max(map(len, column)) for column in zip(*cells)]
     return "\n" + "\n".join("  ".join(v.ljust(w) for v, w in zip(row, wide)).rstrip() for row in cells)
 
