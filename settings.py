@@ -25,7 +25,7 @@ class Settings:
     game: str = flag("lantern", "lantern, toy, red, blue, yellow")
     rom: str = flag("", "red, blue, yellow: your own ROM (or the environment variable CH_ROM)")
     state: str = flag("", "start from a PyBoy state of that ROM instead of from power-on")
-    model: str = flag("scripted", "scripted, local (a tiny real one, `make local`), or a model's name")
+    model: str = flag("scripted", "scripted, student[:FILE.npz], local (a tiny real one, `make local`), or a model's name")
     base_url: str = flag("", "an OpenAI-compatible server; without it the provider follows from the model's name")
     actions: str = flag("auto", "how calls are made: tools, json (by response_format), auto (json after 3 replies with no call)")
     prices: str = flag("", "your own price file (models/prices.json)")
@@ -70,7 +70,7 @@ class Settings:
         """Raises BadInput for values that no flag's type can catch."""
         self.frozen = self.frozen or self.harness in ("min", "expert") and not self.bootstrap
         if self.colearn and (self.colearn < 0 or self.iteration < 16):
-            raise BadInput(f"--colearn {self.colearn} --iteration {self.iteration}: a number of iterations, of at least 16 steps each")
+            raise BadInput(f"--colearn {self.colearn} --iteration {self.iteration}: iterations of at least 16 steps each")
         if self.colearn and not self.is_student() and not (self.trainer_python and self.weights and self.base_url):
             raise BadInput("--colearn: --model student, or a language model with --trainer-python, --weights and --base-url")
         if any(c in self.base_url for c in "@?"):
@@ -79,8 +79,8 @@ class Settings:
             raise BadInput(f"--actions {self.actions}: it takes auto, tools or json")
 
 
-FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "trainer_python", "rom",
-        "state", "actions", "prices"}        # may change on --resume
+FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",
+        "state", "actions", "prices", "trainer_python"}        # may change on --resume
 HOME = {"run", "resume", "replay", "json", "rom"}       # not part of settings.json: they say nothing about what happened
 
 
