@@ -1,0 +1,227 @@
+"""theta as a LoRA on a language model: find a GPU, run the trainer safely, hand the adapter to the server, check that it is used.
+
+    python -m tools.lora train SHARD --model BASE --out runs/x/theta_1 --trainer-python /path/to/venv/bin/python
+
+Nothing here imports torch: the trainer (tools/lora_trainer.py) is a process in an environment of its own, which may run out
+of memory, hang or be killed. An adapter appears under its name only when it is whole, finite and of the right base.
+The settings are the paper's (section 4 and appendix); MODES lists them.
+"""
+import argparse
+import contextlib
+import csv
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import requests
+
+from models import digest
+from runlog import BadInput, write_atomic
+
+TRAINER = Path(__file__).with_name("lora_trainer.py")
+COMMON = {"r": 256, "alpha": 256, "max_length": 8192, "warmup": 0.03, "batch": 4, "steps": 0, "epochs": 1, "seed": 0,
+          "init": "", "targets": "", "template": "", "beta": 0.04, "clip": 0.2}
+MODES = {"sft": {"lr": 2e-5, "per_step": 8}, "soft": {"lr": 5e-6, "per_step": 8, "epochs": 3},
+         "grpo": {"lr": 1e-6, "per_step": 8, "steps": 590}}      # per_step: rows a step; in grpo states, of G = 4 rows each
+STATUS = {3: "empty", 4: "nan", 5: "oom", 6: "no gpu", -9: "killed", 137: "killed", -15: "cancelled", 143: "cancelled"}
+TRIES, GRACE = 4, 10                 # tries with half the batch each; seconds between TERM and KILL
+WIDTH = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+class TrainError(BadInput):
+    """No adapter: `kind` is one of STATUS, hung, error, or bad adapter. theta stays what it was."""
+
+    def __init__(self, kind: str, text: str):
+        super().__init__(f"the trainer gave no adapter ({kind}): {text}")
+        self.kind = kind
+
+
+def gpus() -> list[dict]:
+    """The GPUs that CUDA_VISIBLE_DEVICES lets us use, the freest first: {"index", "uuid", "name", "free"} (free: MiB).
+
+    The driver is asked, not torch. That it answers only means that trying is worth while: the trainer itself looks again.
+    """
+    command = ["nvidia-smi", "--query-gpu=index,uuid,name,memory.free", "--format=csv,noheader,nounits"]
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):        # no driver; a wedged one hangs
+        return []
+    rows = [[c.strip() for c in row] for row in csv.reader(text.splitlines()) if len(row) == 4]
+    found = [{"index": i, "uuid": u, "name": n, "free": int(f) if f.isdigit() else 0} for i, u, n, f in rows]     # "[N/A]": shared memory
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        named = []
+        for v in (v.strip() for v in visible.split(",")):
+            match = [g for g in found if v and (g["index"] == v or g["uuid"].startswith(v))]
+            if not match:                    # CUDA's rule: the list ends at the first that does not exist
+                break
+            named += match[:1]
+        found = named
+    return sorted(found, key=lambda g: -g["free"])
+
+
+def flaw(folder: Path, model: str) -> str:
+    """What is wrong with an adapter's folder; "" when it can be served."""
+    try:
+        done, config = (json.loads((folder / name).read_text()) for name in ("DONE.json", "adapter_config.json"))
+        if config["base_model_name_or_path"] != model:
+            return f"it belongs to {config['base_model_name_or_path']}, not to {model}"
+        return "no optimiser step was made" if done["steps"] < 1 else bad_tensors(folder / "adapter_model.safetensors")
+    except (OSError, ValueError, LookupError, TypeError) as e:
+        return f"{type(e).__name__}: {e}"
+
+
+def bad_tensors(path: Path) -> str:
+    """The same of a safetensors file: its length, every number finite, and a B that is not all zeros."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    tensors = {k: v for k, v in json.loads(data[8:8 + size]).items() if k != "__metadata__"}
+    if not tensors or len(data) != 8 + size + max(v["data_offsets"][1] for v in tensors.values()):
+        return "the file of tensors is empty or cut off"
+    moved = False
+    for name, t in tensors.items():
+        start, end = t["data_offsets"]
+        x = np.frombuffer(data[8 + size + start:8 + size + end], WIDTH[t["dtype"]])
+        x = (x.astype("<u4") << 16).view("<f4") if t["dtype"] == "BF16" else x
+        if not np.isfinite(x).all():
+            return f"{name} is not finite"
+        moved |= "lora_B" in name and bool(x.any())
+    return "" if moved else "B is all zeros: it is the base"
+
+
+def spawn(command: list[str], log: Path, env: dict, patience: float) -> tuple[str, str]:
+    """Run it in a process group of its own. Returns (STATUS's word, the end of its log). Hung: nothing said for `patience` s."""
+    with open(log, "ab") as out:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+    try:
+        heard, size, hung = time.monotonic(), -1, False
+        while child.poll() is None and not hung:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(0.2)
+            if log.stat().st_size != size:
+                heard, size = time.monotonic(), log.stat().st_size
+            hung = time.monotonic() - heard > patience
+    finally:                                 # Ctrl-C comes here too. The whole group: a launcher is not its workers
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(child.pid, sign)
+                child.wait(GRACE)
+        child.stdin.close()
+    tail = log.read_bytes()[-2000:].decode("utf-8", "replace").strip()
+    return "hung" if hung else "ok" if child.returncode == 0 else STATUS.get(child.returncode, "error"), tail
+
+
+def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", patience: float = 1800, trainer: Path = TRAINER, **changes: object) -> dict | None:
+    """Train theta on a shard; the adapter is the folder `out`. Returns its DONE.json; None: no row was worth training on.
+
+    changes: other values for COMMON's and MODES' settings. Out of memory, or killed: again with half the micro-batch (the
+    step stays the same), from the last save. An `out` that is already there is taken when it is of the same shard and
+    settings. Raises TrainError, and then `out` is not there.
+    """
+    if unknown := set(changes) - set(COMMON) - set(MODES["sft"]):
+        raise TypeError(f"no such setting of the trainer: {sorted(unknown)}")
+    work, free = out.with_name(out.name + ".part"), gpus()
+    config = COMMON | MODES[mode] | changes | {"mode": mode, "model": str(Path(model).resolve()) if Path(model).exists() else model}
+    config |= {"device": "cuda" if free else "cpu", "shard": str(shard.resolve()), "out": str(work.resolve())}
+    config["id"] = digest({k: v for k, v in config.items() if k not in ("batch", "device", "out", "shard")}, shard.read_text(encoding="utf-8"))
+    if out.exists():
+        done = json.loads((out / "DONE.json").read_text())
+        if done["id"] != config["id"]:
+            raise TrainError("exists", f"{out} is there and was trained on something else; choose another name")
+        return done
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTORCH_ALLOC_CONF": "expandable_segments:True", "TOKENIZERS_PARALLELISM": "false",
+           "PYTHONUNBUFFERED": "1", **({} if free else {"OMP_NUM_THREADS": "1"}), **os.environ}
+    env |= {"CUDA_VISIBLE_DEVICES": free[0]["uuid"]} if free else {"CUDA_VISIBLE_DEVICES": ""}
+    for attempt in range(TRIES):
+        started = work / "run.json"
+        if started.exists() and json.loads(started.read_text())["id"] != config["id"]:
+            shutil.rmtree(work)
+        work.mkdir(parents=True, exist_ok=True)
+        write_atomic(started, json.dumps(config).encode())
+        word, tail = spawn([python, str(trainer), str(started)], out.with_name(out.name + ".log"), env, patience)
+        if word not in ("oom", "killed") or config["batch"] == 1 and word == "oom":
+            break
+        config["batch"] = max(1, config["batch"] // 2)
+    if word == "empty":
+        shutil.rmtree(work)
+        return None
+    if word == "ok" and (wrong := flaw(work, config["model"])):
+        word, tail = "bad adapter", wrong
+    if word != "ok":
+        shutil.rmtree(work)
+        raise TrainError(word, f"{tail.splitlines()[-1] if tail else 'it said nothing'}; all of it is in {out}.log")
+    os.replace(work, out)
+    return json.loads((out / "DONE.json").read_text())
+
+
+# -- the server
+
+def publish(url: str, name: str, folder: Path) -> None:
+    """Have a vLLM server load an adapter under a name that is new in every round, so that no cache mixes two policies."""
+    answer = requests.post(f"{url}/load_lora_adapter", json={"lora_name": name, "lora_path": str(folder.resolve())}, timeout=600)
+    known = answer.status_code == 400 and name in {m["id"] for m in requests.get(f"{url}/models", timeout=60).json()["data"]}
+    if answer.status_code != 200 and not known:
+        raise TrainError("not loaded", f"{url} answered {answer.status_code}: {answer.text[:300]}; vLLM needs --enable-lora, "
+                         "--max-lora-rank, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+
+
+def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> float:
+    """How far theta's answers are from the base's, in log-probability (inf: another text). Raises TrainError when it is no
+    farther than the base is from itself: servers have been seen to load an adapter, answer 200 and serve the base.
+
+    base, theta: the request's fields that select each, {"model": "theta_1"} at vLLM, {"lora": [{"id": 0, "scale": 1.0}]} at llama.cpp.
+    """
+    def ask(chosen: dict, messages: list[dict]) -> tuple[str, list[float]]:
+        body = {"messages": messages, "temperature": 0, "max_tokens": 16, "logprobs": True, "cache_prompt": False} | chosen
+        answer = requests.post(f"{url}/chat/completions", json=body, timeout=600)
+        answer.raise_for_status()
+        choice = answer.json()["choices"][0]
+        return json.dumps(choice["message"].get("content")), [t["logprob"] for t in (choice.get("logprobs") or {}).get("content") or []]
+
+    def apart(a: tuple, b: tuple) -> float:
+        return math.inf if a[0] != b[0] else max((abs(x - y) for x, y in zip(a[1], b[1])), default=0.0)
+
+    told = [[ask(who, messages) for who in (base, base, theta)] for messages in prompts]
+    noise, signal_ = max(apart(a, b) for a, b, _ in told), max(apart(a, c) for a, _, c in told)
+    if not signal_ > 2 * noise + 1e-6:
+        raise TrainError("not applied", f"{url} answers as theta what it answers as the base (apart by {signal_:g}, the base from itself by {noise:g})")
+    return signal_
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tools.lora", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["train", "gpus"])
+    parser.add_argument("shard", type=Path, nargs="?")
+    parser.add_argument("--model", default="", help="the base: a folder, a .gguf file, or a name that transformers can fetch")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--trainer-python", default=sys.executable)
+    parser.add_argument("--mode", choices=sorted(MODES), default="soft")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other values of the trainer's settings")
+    args = parser.parse_args(argv)
+    if args.action == "gpus":
+        print(json.dumps(gpus()))
+        return 0
+    try:
+        if not (args.shard and args.shard.exists() and args.model and args.out):
+            raise BadInput("train needs a SHARD that exists, --model and --out")
+        known = COMMON | MODES[args.mode]
+        given = [pair.partition("=") for pair in args.set]
+        if bad := [n for n, _, _ in given if n not in known]:
+            raise BadInput(f"--set {bad[0]}: the settings are {', '.join(known)}")
+        done = train(args.shard, args.out, args.model, args.trainer_python, args.mode, **{n: type(known[n])(v) for n, _, v in given})
+    except BadInput as e:
+        print(f"tools.lora: {e}", file=sys.stderr)
+        return 2
+    print(json.dumps(done) if done else "no row to train on: theta stays")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
