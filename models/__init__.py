@@ -93,15 +93,15 @@ Model = Callable[[list[Message], list[dict]], Reply]
 
 
 def open_model(name: str, seed: int = 0, base_url: str = "", **options: Any) -> Model:
-    """The model called `name`: "scripted", "local", or a model's name on an OpenAI-compatible server. Raises ModelError.
+    """The model called `name`: "scripted", "local", "local:ADAPTER", or a model's name on an OpenAI-compatible server. Raises ModelError.
 
     options: those of api.Api (actions, prices, log).
     """
     if name == "scripted":
         from models.scripted import Scripted
         return Scripted(seed)
-    if name == "local" and not base_url:
+    if name.split(":")[0] == "local" and not base_url:
         from models.local import Local
-        return Local(**options)
+        return Local(name[len("local:"):], **options)
     from models.api import Api
     return Api(name, base_url, **options)

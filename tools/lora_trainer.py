@@ -62,8 +62,10 @@ def encode(row: dict, processor: Any, vlm: bool) -> dict:
 
 
 def batch_of(processor: Any, texts: list[str], images: list[list[str] | None]) -> dict:
-    from PIL import Image
-    shown = {"images": [[Image.open(p).convert("RGB") for p in paths or []] for paths in images]} if any(images) else {}
+    shown = {}
+    if any(images):
+        from PIL import Image
+        shown = {"images": [[Image.open(p).convert("RGB") for p in paths or []] for paths in images]}
     return dict(processor(text=texts, **shown, add_special_tokens=False, padding=True, return_tensors="pt"))
 
 
