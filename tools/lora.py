@@ -139,7 +139,8 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTORCH_ALLOC_CONF": "expandable_segments:True", "TOKENIZERS_PARALLELISM": "false",
            "PYTHONUNBUFFERED": "1", **({} if free else {"OMP_NUM_THREADS": "1"}), **os.environ}
     env |= {"CUDA_VISIBLE_DEVICES": free[0]["uuid"]} if free else {"CUDA_VISIBLE_DEVICES": ""}
-    for attempt in range(TRIES):
+    out.with_name(out.name + ".log").unlink(missing_ok=True)
+    for _ in range(TRIES):
         started = work / "run.json"
         if started.exists() and json.loads(started.read_text())["id"] != config["id"]:
             shutil.rmtree(work)
