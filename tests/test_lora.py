@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+from runlog import BadInput
 from tools import lora
 from tools.lora import TrainError, canary, gpus, publish, train
 from tools.lora_trainer import encode, select
@@ -78,9 +79,10 @@ def fake(folder, code):
 
 
 @pytest.mark.parametrize("name", FAKES)
-def test_what_the_caller_makes_of_a_trainer(name, shard, tmp_path):
+def test_what_the_caller_makes_of_a_trainer(name, shard, tmp_path, monkeypatch):
     code, ends, words = FAKES[name]
-    out, go = tmp_path / "theta_1", lambda: train(shard, tmp_path / "theta_1", "base/x", sys.executable, trainer=fake(tmp_path, code), patience=0.8)
+    monkeypatch.setattr(lora, "TRAINER", fake(tmp_path, code))
+    out, go = tmp_path / "theta_1", lambda: train(shard, tmp_path / "theta_1", "base/x", sys.executable, patience=0.8)
     if ends == "ok":
         assert go()["batch"] == words and (out / "adapter_model.safetensors").exists()
     elif ends is None:
@@ -103,25 +105,27 @@ def wait_gone(pid):
         time.sleep(0.02)
 
 
-def test_an_adapter_that_is_there_is_taken_or_refused(shard, tmp_path):
-    go = lambda **more: train(shard, tmp_path / "theta_1", "base/x", sys.executable, trainer=fake(tmp_path, "adapter()"), **more)
+def test_an_adapter_that_is_there_is_taken_or_refused(shard, tmp_path, monkeypatch):
+    monkeypatch.setattr(lora, "TRAINER", fake(tmp_path, "adapter()"))
+    go = lambda **more: train(shard, tmp_path / "theta_1", "base/x", sys.executable, **more)
     first = go()
-    (tmp_path / "fake.py").write_text("a trainer that is not run again")
-    assert train(shard, tmp_path / "theta_1", "base/x", sys.executable, trainer=tmp_path / "fake.py") == first
+    lora.TRAINER.write_text("a trainer that is not run again")
+    assert go() == first
     with pytest.raises(TrainError, match="trained on something else"):
         go(lr=1e-3)
-    with pytest.raises(TypeError, match="rank"):
+    with pytest.raises(BadInput, match="no such setting.*rank; there are r, alpha"):
         go(rank=8)
 
 
-def test_ctrl_c_ends_the_whole_group(shard, tmp_path):
+def test_ctrl_c_ends_the_whole_group(shard, tmp_path, monkeypatch):
+    monkeypatch.setattr(lora, "TRAINER", fake(tmp_path, HANG))
     def interrupt(*_):
         raise KeyboardInterrupt
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.8)
     try:
         with pytest.raises(KeyboardInterrupt):
-            train(shard, tmp_path / "theta_1", "base/x", sys.executable, trainer=fake(tmp_path, HANG))
+            train(shard, tmp_path / "theta_1", "base/x", sys.executable)
     finally:
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(ProcessLookupError):
@@ -224,6 +228,21 @@ def test_the_canary(server, tmp_path):
     server.noise = 0.0
     with pytest.raises(TrainError, match="what it answers as the base"):
         ask()
+
+
+def test_the_command_line(shard, tmp_path, server, monkeypatch, capsys):
+    """Shard -> adapter -> server -> canary; what is wrong is one line and status 2."""
+    shard.write_text(json.dumps({"prompt": [{"role": "user", "content": "hi"}]}) + "\n")
+    args = [str(shard), "--model", "base/x", "--out", str(tmp_path / "theta_1"), "--trainer-python", sys.executable]
+    run = lambda *more: (lora.main([*args, "--base-url", server.url, *more]), capsys.readouterr())
+    monkeypatch.setattr(lora, "TRAINER", fake(tmp_path, "adapter()"))
+    assert run()[0] == 0 and "theta_1" in server.loaded
+    server.lies = True
+    status, told = run()
+    assert status == 2 and told.err.startswith("tools.lora: ") and "as the base" in told.err and told.err.count("\n") == 1
+    for bad in (["--set", '{"rank": 8}'], ["--trainer-python", "/no/such/python"], ["--model", "other"]):
+        status, told = run(*bad, *(["--out", str(tmp_path / "theta_2")] if bad[0] != "--model" else []))
+        assert status == 2 and told.err.count("\n") == 1, bad
 
 
 # -- what is trained on

@@ -1,6 +1,6 @@
 """theta as a LoRA on a language model: find a GPU, run the trainer safely, hand the adapter to the server, check that it is used.
 
-    python -m tools.lora train SHARD --model BASE --out runs/x/theta_1 --trainer-python /path/to/venv/bin/python
+    python -m tools.lora SHARD --model BASE --out runs/x/theta_1 --trainer-python VENV/bin/python [--base-url http://localhost:8000/v1]
 
 Nothing here imports torch: the trainer (tools/lora_trainer.py) is a process in an environment of its own, which may run out
 of memory, hang or be killed. An adapter appears under its name only when it is whole, finite and of the right base.
@@ -118,7 +118,7 @@ def spawn(command: list[str], log: Path, env: dict, patience: float) -> tuple[st
     return "hung" if hung else "ok" if child.returncode == 0 else STATUS.get(child.returncode, "error"), tail
 
 
-def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", patience: float = 1800, trainer: Path = TRAINER, **changes: object) -> dict | None:
+def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", patience: float = 1800, **changes: object) -> dict | None:
     """Train theta on a shard; the adapter is the folder `out`. Returns its DONE.json; None: no row was worth training on.
 
     changes: other values for COMMON's and MODES' settings. Out of memory, or killed: again with half the micro-batch (the
@@ -126,7 +126,7 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
     settings. Raises TrainError, and then `out` is not there.
     """
     if unknown := set(changes) - set(COMMON) - set(MODES["sft"]):
-        raise TypeError(f"no such setting of the trainer: {sorted(unknown)}")
+        raise BadInput(f"no such setting of the trainer: {sorted(unknown)[0]}; there are {', '.join(COMMON | MODES['sft'])}")
     work, free = out.with_name(out.name + ".part"), gpus()
     config = COMMON | MODES[mode] | changes | {"mode": mode, "model": str(Path(model).resolve()) if Path(model).exists() else model}
     config |= {"device": "cuda" if free else "cpu", "shard": str(shard.resolve()), "out": str(work.resolve())}
@@ -146,7 +146,7 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
             shutil.rmtree(work)
         work.mkdir(parents=True, exist_ok=True)
         write_atomic(started, json.dumps(config).encode())
-        word, tail = spawn([python, str(trainer), str(started)], out.with_name(out.name + ".log"), env, patience)
+        word, tail = spawn([python, str(TRAINER), str(started)], out.with_name(out.name + ".log"), env, patience)
         if word not in ("oom", "killed") or config["batch"] == 1 and word == "oom":
             break
         config["batch"] = max(1, config["batch"] // 2)
@@ -196,31 +196,35 @@ def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> floa
     return signal_
 
 
+def advance(shard: Path, out: Path, model: str, python: str, url: str, served: str, **more: object) -> str | None:
+    """theta_k -> theta_k+1 at a vLLM server: train, load, canary. Returns the new model's name, that of the folder `out`; None: nothing
+    to train on, theta_k stays. served: the base's name there. more: train's. Raises TrainError: the loop stops, theta_k is whole."""
+    if train(shard, out, model, python, **more) is None:
+        return None
+    prompts = [json.loads(line)["prompt"] for line in shard.read_text(encoding="utf-8").splitlines()[:3]]
+    publish(url, out.name, out)
+    canary(url, {"model": served}, {"model": out.name}, prompts)
+    return out.name
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.lora", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["train", "gpus"])
-    parser.add_argument("shard", type=Path, nargs="?")
-    parser.add_argument("--model", default="", help="the base: a folder, a .gguf file, or a name that transformers can fetch")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--trainer-python", default=sys.executable)
+    parser.add_argument("shard", type=Path)
+    parser.add_argument("--model", required=True, help="the base: a folder, a .gguf file, or a name that transformers can fetch")
+    parser.add_argument("--out", type=Path, required=True, help="the adapter's folder; its name is the new model's name at the server")
+    parser.add_argument("--trainer-python", default=sys.executable, help="the Python that has torch, transformers and peft")
     parser.add_argument("--mode", choices=sorted(MODES), default="soft")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other values of the trainer's settings")
+    parser.add_argument("--base-url", default="", help="a vLLM server that shall load it")
+    parser.add_argument("--served", default="base", help="the base's name at that server")
+    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="other settings, such as '{\"r\": 16, \"alpha\": 16}'")
     args = parser.parse_args(argv)
-    if args.action == "gpus":
-        print(json.dumps(gpus()))
-        return 0
+    what, more = (args.shard, args.out, args.model, args.trainer_python), {"mode": args.mode, **args.set}
     try:
-        if not (args.shard and args.shard.exists() and args.model and args.out):
-            raise BadInput("train needs a SHARD that exists, --model and --out")
-        known = COMMON | MODES[args.mode]
-        given = [pair.partition("=") for pair in args.set]
-        if bad := [n for n, _, _ in given if n not in known]:
-            raise BadInput(f"--set {bad[0]}: the settings are {', '.join(known)}")
-        done = train(args.shard, args.out, args.model, args.trainer_python, args.mode, **{n: type(known[n])(v) for n, _, v in given})
-    except BadInput as e:
+        made = advance(*what, args.base_url, args.served, **more) if args.base_url else train(*what, **more)
+    except (BadInput, OSError) as e:
         print(f"tools.lora: {e}", file=sys.stderr)
         return 2
-    print(json.dumps(done) if done else "no row to train on: theta stays")
+    print(json.dumps(made) if made else "no row to train on: theta stays")
     return 0
 
 

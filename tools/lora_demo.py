@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ch import MAIN, Agent, context, tool_list
+from ch import MAIN, Agent, context, spec, tool_list
 from env import Step, open_env
-from games.toy import MOVES, Toy
+from games.toy import MOVES
 from harness import Harness
 from models import Model, ModelError
 from models.local import Local, weights
@@ -27,11 +27,11 @@ from runlog import BadInput, write_atomic
 from tools.lora import canary, train
 
 SYSTEM = "Walk to the key k, then to the exit E. Answer with one call."
-TOOLS = tool_list(Toy.tools)
+TOOLS = {"move": spec("Walk one cell.", "direction", direction={"type": "string", "enum": list(MOVES)})}
 STEPS, DISCOUNT = 40, 0.97
 # Few layers and a high learning rate: small enough for a CPU, enough for 19 rows.
-SMALL = {"r": 16, "alpha": 32, "lr": 2e-3, "epochs": 10, "per_step": 4, "batch": 2, "max_length": 512,
-         "targets": r".*layers\.(1\d|2\d)\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
+SMALL = {"r": 16, "alpha": 32, "lr": 2e-3, "epochs": 8, "per_step": 4, "batch": 2, "max_length": 512,
+         "targets": r".*layers\.2\d\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
          "template": str(Path(__file__).parent.parent / "models" / "local.jinja")}
 
 
@@ -40,13 +40,13 @@ class Walker(Agent):
 
     def step(self) -> Step:
         self.threads[MAIN].clear()
-        return self.turn(MAIN, SYSTEM, self.env.tools)
+        return self.turn(MAIN, SYSTEM, TOOLS)
 
 
 class Small(Local):
     """The model with a short context, its most likely reply, and calls in its own words (no schema is enforced)."""
 
-    output = longest = 48
+    output = longest = 40
     context = 1024
 
     def __init__(self, adapter: str = ""):
@@ -67,8 +67,8 @@ def collect() -> list[dict]:
         weight = DISCOUNT ** left if left is not None and s.key not in later else 0.0
         later.add(s.key)
         call = s.reply.calls[0]
-        said = {"role": "assistant", "content": "", "tool_calls": [{"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.args}}]}
-        rows.append({"id": f"toy {s.t}", "prompt": context(SYSTEM, "", [], s.obs, None), "completion": [said], "tools": TOOLS, "images": [], "weight": weight})
+        said = {"role": "assistant", "content": "", "tool_calls": [{"id": call.id, "type": "function", "function": {"name": call.name, "arguments": {"direction": call.args["direction"]}}}]}
+        rows.append({"id": f"toy {s.t}", "prompt": context(SYSTEM, "", [], s.obs, None), "completion": [said], "tools": tool_list(TOOLS), "images": [], "weight": weight})
     return rows[::-1]
 
 

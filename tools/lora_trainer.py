@@ -216,7 +216,8 @@ def train(c: dict, start: float) -> int:
         return NO_GPU
     torch.manual_seed(c["seed"])
     model, processor, vlm = open_base(c, cuda)
-    rows = [encode(json.loads(line), processor, vlm) for line in Path(c["shard"]).read_text(encoding="utf-8").splitlines() if line]
+    lines = Path(c["shard"]).read_text(encoding="utf-8").splitlines()
+    rows = [encode(json.loads(line), processor, vlm) for line in lines if line]
     units, dropped = select(rows, c["mode"], c["max_length"])
     print(json.dumps({"rows": sum(map(len, units)), "dropped": dropped}), flush=True)
     if not units:
