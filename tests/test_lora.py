@@ -6,7 +6,6 @@ import json
 import math
 import os
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -14,13 +13,12 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import ROOT
 
 from runlog import BadInput
 from tools import lora
-from tools.lora import TrainError, canary, gpus, publish, train
+from tools.lora import TrainError, canary, gpu, publish, train
 from tools.lora_trainer import encode, select
 
 # A trainer that does nothing but write what a trainer writes; `c` is its run.json. The fakes below spoil it.
@@ -66,7 +64,7 @@ FAKES = {                            # name: (code, what becomes of it, words of
 
 @pytest.fixture
 def shard(tmp_path, monkeypatch):
-    monkeypatch.setattr(lora, "gpus", list)
+    monkeypatch.setattr(lora, "gpu", str)
     monkeypatch.setattr(lora, "GRACE", 0.3)
     (tmp_path / "shard.jsonl").write_text("{}\n")
     return tmp_path / "shard.jsonl"
@@ -141,18 +139,19 @@ def test_the_trainer_ends_with_its_parent():
     child.stdout.close()
 
 
-def test_the_gpus_that_may_be_used(tmp_path, monkeypatch):
-    rows = "0, GPU-aa, One, 100\n1, GPU-bb, Two, 900\n2, GPU-cc, Shared, [N/A]\n"
+def test_the_gpu_that_the_trainer_gets(tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
+    tool.write_text("#!/bin/sh\nprintf '100, GPU-aa\\n900, GPU-bb\\n[N/A], GPU-cc\\n'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = lambda visible: (monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible), [g["index"] for g in gpus()])[1]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [g["free"] for g in gpus()] == [900, 100, 0]
-    assert [found(v) for v in ("", "-1", "0", "2,0", "GPU-b", "0,9,1")] == [[], [], ["0"], ["0", "2"], ["1"], ["0"]]
+    assert gpu() == "GPU-bb"
+    for visible, told in (("0", "0"), ("", ""), ("-1", "")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert gpu() == told
     tool.write_text("#!/bin/sh\necho 'no driver'; exit 9\n")
-    assert gpus() == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert gpu() == ""
 
 
 # -- the server
@@ -250,33 +249,28 @@ def test_the_command_line(shard, tmp_path, server, monkeypatch, capsys):
 class Words:
     """A tokenizer: a word is a token; a template of the usual shape."""
 
-    def __init__(self):
-        self.words = []
-
-    def apply_chat_template(self, messages, tools=None, tokenize=False, add_generation_prompt=False):
+    def apply_chat_template(self, messages, tools=None, add_generation_prompt=False, **_):
         text = "".join(f"<{m['role']}> {m['content']} {json.dumps(m['tool_calls'][0]['function']['arguments']) if 'tool_calls' in m else ''} <end> " for m in messages)
         return f"{[t['function']['name'] for t in tools or []]} {text}" + ("<assistant> " if add_generation_prompt else "")
 
     def __call__(self, text, **_):
-        self.words = text[0].split()
-        return {"input_ids": np.array([[hash(w) for w in self.words]])}
+        return {"input_ids": [hash(w) for w in text.split()]}
 
 
 def test_only_the_completion_carries_loss():
     for args in ({"direction": "north"}, '{"direction": "north"}'):
         row = {"prompt": [{"role": "user", "content": "where to?"}], "tools": [{"function": {"name": "move"}}], "weight": 0.5,
                "completion": [{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "move", "arguments": args}}]}]}
-        words = Words()
-        made = encode(row, words, False)
+        made = encode(row, Words())
         assert made["text"].split()[-made["target"]:] == ['{"direction":', '"north"}', "<end>"]
         assert made["text"].startswith("['move'] <user> where to?") and made["n"] == len(made["text"].split())
 
 
 def test_what_is_kept_and_what_it_weighs():
     row = lambda weight=1.0, n=10, target=2, **more: {"weight": weight, "n": n, "target": target, **more}
-    units, dropped = select([row(1.0), row(0.25), row(0.0), row(n=99), row(target=0)], "soft", 50)
+    units, dropped = select([row(1.0), row(0.25), row(0.0), row(n=99), row(target=0), row(images=["a.png"])], "soft", 50)
     assert [u[0]["weight"] for u in units] == [1.6, 0.4]
-    assert dropped == {"zero_weight": 1, "too_long": 1, "no_target": 1, "flat_group": 0}
+    assert dropped == {"zero_weight": 1, "too_long": 1, "no_target": 1, "flat_group": 0, "pictures": 1}
     states = [row(group="a", reward=r) for r in (1.0, 0.0, 0.0, 1.0)] + [row(group="b", reward=0.5) for _ in range(4)]
     units, dropped = select(states, "grpo", 50)
     assert len(units) == 1 and dropped["flat_group"] == 1

@@ -1,6 +1,7 @@
 """theta as a LoRA on a language model: find a GPU, run the trainer safely, hand the adapter to the server, check that it is used.
 
-    python -m tools.lora SHARD --model BASE --out runs/x/theta_1 --trainer-python VENV/bin/python [--base-url http://localhost:8000/v1]
+    python -m tools.lora SHARD --model BASE --out runs/x/theta_1 --trainer-python VENV/bin/python
+                                                       with --base-url http://localhost:8000/v1 a vLLM server loads it
 
 Nothing here imports torch: the trainer (tools/lora_trainer.py) is a process in an environment of its own, which may run out
 of memory, hang or be killed. An adapter appears under its name only when it is whole, finite and of the right base.
@@ -8,7 +9,6 @@ The settings are the paper's (section 4 and appendix); MODES lists them.
 """
 import argparse
 import contextlib
-import csv
 import json
 import math
 import os
@@ -43,28 +43,19 @@ class TrainError(BadInput):
         self.kind = kind
 
 
-def gpus() -> list[dict]:
-    """The GPUs that CUDA_VISIBLE_DEVICES lets us use, the freest first: {"index", "uuid", "name", "free"} (free: MiB).
+def gpu() -> str:
+    """The trainer's CUDA_VISIBLE_DEVICES: as the user has set it, else the freest GPU's uuid; "": there is none.
 
     The driver is asked, not torch. That it answers only means that trying is worth while: the trainer itself looks again.
     """
-    command = ["nvidia-smi", "--query-gpu=index,uuid,name,memory.free", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", "--query-gpu=memory.free,uuid", "--format=csv,noheader,nounits"]
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):        # no driver; a wedged one hangs
-        return []
-    rows = [[c.strip() for c in row] for row in csv.reader(text.splitlines()) if len(row) == 4]
-    found = [{"index": i, "uuid": u, "name": n, "free": int(f) if f.isdigit() else 0} for i, u, n, f in rows]     # "[N/A]": shared memory
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        named = []
-        for v in (v.strip() for v in visible.split(",")):
-            match = [g for g in found if v and (g["index"] == v or g["uuid"].startswith(v))]
-            if not match:                    # CUDA's rule: the list ends at the first that does not exist
-                break
-            named += match[:1]
-        found = named
-    return sorted(found, key=lambda g: -g["free"])
+        return ""
+    found = [line.split(", ") for line in text.splitlines() if ", " in line]
+    freest = max(found, key=lambda row: int(row[0]) if row[0].isdigit() else 0, default=["", ""])     # "[N/A]": shared memory
+    return os.environ.get("CUDA_VISIBLE_DEVICES", freest[1]).replace("-1", "")
 
 
 def flaw(folder: Path, model: str) -> str:
@@ -97,9 +88,9 @@ def bad_tensors(path: Path) -> str:
 
 
 def spawn(command: list[str], log: Path, env: dict, patience: float) -> tuple[str, str]:
-    """Run it in a process group of its own. Returns (STATUS's word, the end of its log). Hung: nothing said for `patience` s."""
+    """Run it in a process group of its own. Returns (STATUS's word, the end of its log). Hung: silent for `patience` seconds."""
     with open(log, "ab") as out:
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=env, start_new_session=True)
     try:
         heard, size, hung = time.monotonic(), -1, False
         while child.poll() is None and not hung:
@@ -118,7 +109,8 @@ def spawn(command: list[str], log: Path, env: dict, patience: float) -> tuple[st
     return "hung" if hung else "ok" if child.returncode == 0 else STATUS.get(child.returncode, "error"), tail
 
 
-def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", patience: float = 1800, **changes: object) -> dict | None:
+def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", patience: float = 1800,
+          **changes: object) -> dict | None:
     """Train theta on a shard; the adapter is the folder `out`. Returns its DONE.json; None: no row was worth training on.
 
     changes: other values for COMMON's and MODES' settings. Out of memory, or killed: again with half the micro-batch (the
@@ -127,22 +119,22 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
     """
     if unknown := set(changes) - set(COMMON) - set(MODES["sft"]):
         raise BadInput(f"no such setting of the trainer: {sorted(unknown)[0]}; there are {', '.join(COMMON | MODES['sft'])}")
-    work, free = out.with_name(out.name + ".part"), gpus()
-    config = COMMON | MODES[mode] | changes | {"mode": mode, "model": str(Path(model).resolve()) if Path(model).exists() else model}
-    config |= {"device": "cuda" if free else "cpu", "shard": str(shard.resolve()), "out": str(work.resolve())}
-    config["id"] = digest({k: v for k, v in config.items() if k not in ("batch", "device", "out", "shard")}, shard.read_text(encoding="utf-8"))
+    work, device = out.with_name(out.name + ".part"), gpu()
+    base = str(Path(model).resolve()) if Path(model).exists() else model
+    config = COMMON | MODES[mode] | changes | {"mode": mode, "model": base}
+    id = digest({k: v for k, v in config.items() if k != "batch"}, shard.read_text(encoding="utf-8"))
+    config |= {"id": id, "device": "cuda" if device else "cpu", "shard": str(shard.resolve()), "out": str(work.resolve())}
     if out.exists():
         done = json.loads((out / "DONE.json").read_text())
-        if done["id"] != config["id"]:
+        if done["id"] != id:
             raise TrainError("exists", f"{out} is there and was trained on something else; choose another name")
         return done
-    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTORCH_ALLOC_CONF": "expandable_segments:True", "TOKENIZERS_PARALLELISM": "false",
-           "PYTHONUNBUFFERED": "1", **({} if free else {"OMP_NUM_THREADS": "1"}), **os.environ}
-    env |= {"CUDA_VISIBLE_DEVICES": free[0]["uuid"]} if free else {"CUDA_VISIBLE_DEVICES": ""}
+    env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1",
+           **os.environ, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": device}
     out.with_name(out.name + ".log").unlink(missing_ok=True)
     for _ in range(TRIES):
         started = work / "run.json"
-        if started.exists() and json.loads(started.read_text())["id"] != config["id"]:
+        if started.exists() and json.loads(started.read_text())["id"] != id:
             shutil.rmtree(work)
         work.mkdir(parents=True, exist_ok=True)
         write_atomic(started, json.dumps(config).encode())
@@ -153,7 +145,7 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
     if word == "empty":
         shutil.rmtree(work)
         return None
-    if word == "ok" and (wrong := flaw(work, config["model"])):
+    if word == "ok" and (wrong := flaw(work, base)):
         word, tail = "bad adapter", wrong
     if word != "ok":
         shutil.rmtree(work)
@@ -177,28 +169,30 @@ def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> floa
     """How far theta's answers are from the base's, in log-probability (inf: another text). Raises TrainError when it is no
     farther than the base is from itself: servers have been seen to load an adapter, answer 200 and serve the base.
 
-    base, theta: the request's fields that select each, {"model": "theta_1"} at vLLM, {"lora": [{"id": 0, "scale": 1.0}]} at llama.cpp.
+    base, theta: the request's fields that select each: {"model": name} at vLLM, {"lora": [{"id": 0, "scale": 1.0}]} at llama.cpp.
     """
     def ask(chosen: dict, messages: list[dict]) -> tuple[str, list[float]]:
         body = {"messages": messages, "temperature": 0, "max_tokens": 16, "logprobs": True, "cache_prompt": False} | chosen
         answer = requests.post(f"{url}/chat/completions", json=body, timeout=600)
         answer.raise_for_status()
         choice = answer.json()["choices"][0]
-        return json.dumps(choice["message"].get("content")), [t["logprob"] for t in (choice.get("logprobs") or {}).get("content") or []]
+        told = (choice.get("logprobs") or {}).get("content") or []
+        return json.dumps(choice["message"].get("content")), [t["logprob"] for t in told]
 
     def apart(a: tuple, b: tuple) -> float:
         return math.inf if a[0] != b[0] else max((abs(x - y) for x, y in zip(a[1], b[1])), default=0.0)
 
     told = [[ask(who, messages) for who in (base, base, theta)] for messages in prompts]
-    noise, signal_ = max(apart(a, b) for a, b, _ in told), max(apart(a, c) for a, _, c in told)
-    if not signal_ > 2 * noise + 1e-6:
-        raise TrainError("not applied", f"{url} answers as theta what it answers as the base (apart by {signal_:g}, the base from itself by {noise:g})")
-    return signal_
+    noise, moved = max(apart(a, b) for a, b, _ in told), max(apart(a, c) for a, _, c in told)
+    if not moved > 2 * noise + 1e-6:
+        raise TrainError("not applied", f"{url} answers as theta what it answers as the base (apart by {moved:g}, the base "
+                         f"from itself by {noise:g})")
+    return moved
 
 
 def advance(shard: Path, out: Path, model: str, python: str, url: str, served: str, **more: object) -> str | None:
-    """theta_k -> theta_k+1 at a vLLM server: train, load, canary. Returns the new model's name, that of the folder `out`; None: nothing
-    to train on, theta_k stays. served: the base's name there. more: train's. Raises TrainError: the loop stops, theta_k is whole."""
+    """theta_k -> theta_k+1 at a vLLM server: train, load, canary. Returns the new model's name there, that of the folder `out`;
+    None: nothing to train on, theta_k stays. served: the base's name there. more: train's. Raises TrainError, theta_k stays."""
     if train(shard, out, model, python, **more) is None:
         return None
     prompts = [json.loads(line)["prompt"] for line in shard.read_text(encoding="utf-8").splitlines()[:3]]
@@ -211,12 +205,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.lora", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shard", type=Path)
     parser.add_argument("--model", required=True, help="the base: a folder, a .gguf file, or a name that transformers can fetch")
-    parser.add_argument("--out", type=Path, required=True, help="the adapter's folder; its name is the new model's name at the server")
+    parser.add_argument("--out", type=Path, required=True, help="the adapter's folder; a server calls it by the folder's name")
     parser.add_argument("--trainer-python", default=sys.executable, help="the Python that has torch, transformers and peft")
     parser.add_argument("--mode", choices=sorted(MODES), default="soft")
     parser.add_argument("--base-url", default="", help="a vLLM server that shall load it")
     parser.add_argument("--served", default="base", help="the base's name at that server")
-    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="other settings, such as '{\"r\": 16, \"alpha\": 16}'")
+    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="other settings: '{\"r\": 16}'")
     args = parser.parse_args(argv)
     what, more = (args.shard, args.out, args.model, args.trainer_python), {"mode": args.mode, **args.set}
     try:

@@ -1,12 +1,12 @@
-"""The whole chain on a real language model, on a CPU: collect, train theta_1, serve it, play. Several minutes, no key, no cost.
+"""The whole chain on a real language model, on a CPU: collect, train theta_1, serve it, play. No key, no cost.
 
-    make lora                          what it needs (1.4 GB, in a venv of its own) and then this
+    make lora                          what it needs (1.4 GB, the trainer's part in a venv of its own), and then this
     .venv/bin/python -m tools.lora_demo --trainer-python .trainer/bin/python --out runs/lora
 
-The model is SmolLM2-135M-Instruct (models/local.py), the game is toy, and each turn is sent alone: a policy of 135 million
-parameters and a room of eleven cells. What it proves is the chain, not the play: theta_0 makes no call at all.
-The teacher is the scripted model, which wanders. A state's last visit before a milestone is what led there, so that step is
-the row, its weight 0.97 ^ (steps to the milestone); the others have weight 0.
+The model is SmolLM2-135M-Instruct (models/local.py), the game is toy, and each turn is sent alone, without history. It proves
+the chain, not the play: both thetas are asked about the very states that were trained on.
+The teacher is the scripted model, which wanders. A state's last visit before a milestone is what led there: that step's row
+has the weight 0.97 ^ (steps to the milestone), all others 0.
 """
 import argparse
 import json
@@ -14,12 +14,11 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from ch import MAIN, Agent, context, spec, tool_list
 from env import Step, open_env
 from games.toy import MOVES
-from harness import Harness
+from harness import Harness, problems
 from models import Model, ModelError
 from models.local import Local, weights
 from models.scripted import Scripted
@@ -28,8 +27,8 @@ from tools.lora import canary, train
 
 SYSTEM = "Walk to the key k, then to the exit E. Answer with one call."
 TOOLS = {"move": spec("Walk one cell.", "direction", direction={"type": "string", "enum": list(MOVES)})}
-STEPS, DISCOUNT = 40, 0.97
-# Few layers and a high learning rate: small enough for a CPU, enough for 19 rows.
+STEPS, DISCOUNT = 40, 0.97           # of a walk, at most; of a row's weight, a step
+# The last third of the layers and a high learning rate: little enough for a CPU, enough for twenty rows.
 SMALL = {"r": 16, "alpha": 32, "lr": 2e-3, "epochs": 8, "per_step": 4, "batch": 2, "max_length": 512,
          "targets": r".*layers\.2\d\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
          "template": str(Path(__file__).parent.parent / "models" / "local.jinja")}
@@ -44,14 +43,14 @@ class Walker(Agent):
 
 
 class Small(Local):
-    """The model with a short context, its most likely reply, and calls in its own words (no schema is enforced)."""
+    """A short context, the most likely reply, and calls in the model's own words: no schema is enforced."""
 
     output = longest = 40
     context = 1024
 
     def __init__(self, adapter: str = ""):
         super().__init__(adapter, actions="tools")
-        self.fields |= {"temperature": 0, "cache_prompt": True}
+        self.fields["temperature"] = 0
 
 
 def collect() -> list[dict]:
@@ -61,109 +60,76 @@ def collect() -> list[dict]:
     while len(env.reached) < 2 and agent.t < 100:
         agent.step()
     agent.sandbox.close()
-    rows, later, left = [], set(), None
-    for s in reversed(agent.steps):          # back from each milestone
-        later, left = (set(), 0) if s.milestones else (later, None if left is None else left + 1)
-        weight = DISCOUNT ** left if left is not None and s.key not in later else 0.0
+    rows, later, left = [], set(), 0
+    for s in reversed(agent.steps):
+        later, left = (set(), 0) if s.milestones else (later, left + 1)      # back from each milestone
+        call = {"name": "move", "arguments": {"direction": s.reply.calls[0].args["direction"]}}
+        said = {"role": "assistant", "content": "", "tool_calls": [{"id": f"call{s.t}", "type": "function", "function": call}]}
+        rows.append({"id": f"toy {s.t}", "prompt": context(SYSTEM, "", [], s.obs, None), "completion": [said],
+                     "tools": tool_list(TOOLS), "images": [], "weight": 0.0 if s.key in later else DISCOUNT ** left})
         later.add(s.key)
-        call = s.reply.calls[0]
-        said = {"role": "assistant", "content": "", "tool_calls": [{"id": call.id, "type": "function", "function": {"name": call.name, "arguments": {"direction": call.args["direction"]}}}]}
-        rows.append({"id": f"toy {s.t}", "prompt": context(SYSTEM, "", [], s.obs, None), "completion": [said], "tools": tool_list(TOOLS), "images": [], "weight": weight})
     return rows[::-1]
 
 
-def moves_left(env: Any) -> int | None:
-    """The fewest moves to the next milestone, by breadth-first search over saved states: the outside truth."""
-    start, reached, seen = env.save(), len(env.reached), set()
-    queue = [(0, start)]
-    try:
-        for moves, state in queue:
-            for direction in MOVES:
-                env.load(state)
-                env.act("move", {"direction": direction})
-                if len(env.reached) > reached:
-                    return moves + 1
-                if (key := env.observe().key) not in seen:
-                    seen.add(key)
-                    queue.append((moves + 1, env.save()))
-        return None
-    finally:
-        env.load(start)
-
-
-def states() -> list[bytes]:
-    """Every state of the game in which a milestone is still ahead."""
-    env, seen, found = open_env("toy"), set(), []
-    queue = [env.save()]
-    for state in queue:
-        env.load(state)
-        if (key := env.observe().key) in seen or len(env.reached) == 2:
-            continue
-        seen.add(key)
-        found.append(state)
-        for direction in MOVES:
-            env.load(state)
-            env.act("move", {"direction": direction})
-            queue.append(env.save())
-    return found
-
-
-def evaluate(model: Model) -> dict:
-    """The same states for every theta: replies that are a valid call, and moves that bring the milestone nearer; then a walk."""
-    env, count = open_env("toy"), {"states": 0, "format": 0, "nearer": 0}
-    agent = Walker(env, Harness(prompt=""), lambda role, messages, tools: model(messages, tools))
-    for state in states():
-        env.load(state)
-        reached, before = len(env.reached), moves_left(env)
-        step = agent.step()
-        valid = len(step.reply.calls) == 1 and step.results[0]["success"]
-        nearer = valid and (len(env.reached) > reached or moves_left(env) < before)
-        for name, hit in (("states", 1), ("format", valid), ("nearer", nearer)):
-            count[name] += int(hit)
-    agent.env = env = open_env("toy")
-    agent.t = 0
-    while agent.t < STEPS and len(env.reached) < 2 and agent.step().reply.calls:     # the same words would get the same answer
+def evaluate(model: Model, rows: list[dict]) -> dict:
+    """The same states for every theta: replies that are one valid call, and those that are the teacher's; then a walk."""
+    format, same = 0, 0
+    for row in rows:
+        calls = model(row["prompt"], row["tools"]).calls
+        valid = len(calls) == 1 and calls[0].name == "move" and not problems(calls[0].args, TOOLS["move"][1])
+        format += valid
+        same += valid and calls[0].args == row["completion"][0]["tool_calls"][0]["function"]["arguments"]
+    env = open_env("toy")
+    agent = Walker(env, Harness(), lambda role, messages, tools: model(messages, tools))
+    while agent.t < STEPS and len(env.reached) < 2 and agent.step().reply.calls:     # no call: the next answer would be the same
         pass
     agent.sandbox.close()
-    return count | {"milestones": len(env.reached), "steps": agent.t, "says": agent.steps[0].reply.text[:60] or agent.steps[0].reply.calls[0].args}
+    said = agent.steps[0].reply
+    return {"states": len(rows), "format": format, "the teacher's": same, "milestones": len(env.reached), "steps": agent.t,
+            "said first": said.text[:60] or str(said.calls)}
+
+
+def demo(out: Path, python: str) -> dict:
+    """All of it; prints each stage's seconds as it ends. Raises BadInput, ModelError."""
+    seconds, start = {}, time.monotonic()
+
+    def lap(stage: str) -> None:
+        nonlocal start
+        seconds[stage], start = round(time.monotonic() - start, 1), time.monotonic()
+        print(f"{stage:16s} {seconds[stage]:6.1f} s", flush=True)
+
+    out.mkdir(parents=True, exist_ok=True)
+    rows, shard, results = collect(), out / "shard.jsonl", {}
+    write_atomic(shard, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    kept = [row for row in rows if row["weight"]]
+    lap("collect")
+    theta_0 = Small()
+    results["theta_0"] = evaluate(theta_0, kept)
+    theta_0.close()
+    lap("theta_0 plays")
+    done = train(shard, out / "theta_1", str(weights()), python, "sft", **SMALL)
+    lap("training")
+    theta_1 = Small(str(out / "theta_1"))
+    scaled = lambda scale: {"lora": [{"id": 0, "scale": scale}]}
+    apart = canary(theta_1.url.removesuffix("/chat/completions"), scaled(0.0), scaled(1.0), [kept[0]["prompt"]])
+    lap("canary")
+    results["theta_1"] = evaluate(theta_1, kept)
+    theta_1.close()
+    lap("theta_1 plays")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    return results | {"training": done, "canary": str(apart), "seconds": seconds, "peak MB": peak}     # the largest: the trainer's
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tools.lora_demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/lora"))
-    parser.add_argument("--trainer-python", default=".trainer/bin/python")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/lora"), help="the shard and theta_1 (runs/lora)")
+    parser.add_argument("--trainer-python", default=".trainer/bin/python", help="the trainer's environment (.trainer/bin/python)")
     args = parser.parse_args(argv)
-    times, start = {}, time.monotonic()
-
-    def lap(name: str) -> None:
-        nonlocal start
-        times[name], start = round(time.monotonic() - start, 1), time.monotonic()
-        print(f"{name:10s} {times[name]:6.1f} s", flush=True)
-
     try:
-        args.out.mkdir(parents=True, exist_ok=True)
-        rows, shard = collect(), args.out / "shard.jsonl"
-        write_atomic(shard, "".join(json.dumps(r) + "\n" for r in rows).encode())
-        lap("collect")
-        theta_0 = Small()
-        results = {"theta_0": evaluate(theta_0)}
-        theta_0.close()
-        lap("play 0")
-        done = train(shard, args.out / "theta_1", str(weights()), args.trainer_python, "sft", **SMALL)
-        lap("train")
-        theta_1 = Small(str(args.out / "theta_1"))
-        lora = lambda scale: {"lora": [{"id": 0, "scale": scale}]}
-        apart = canary(theta_1.url.removesuffix("/chat/completions"), lora(0.0), lora(1.0), [rows[0]["prompt"]])
-        lap("canary")
-        results["theta_1"] = evaluate(theta_1)
-        theta_1.close()
-        lap("play 1")
-    except (BadInput, ModelError) as e:
+        print("\n".join(f"{name:16s} {json.dumps(what)}" for name, what in demo(args.out, args.trainer_python).items()))
+    except (BadInput, ModelError, OSError) as e:
         print(f"tools.lora_demo: {e}", file=sys.stderr)
         return 2
-    print(json.dumps({"theta": results, "training": done, "canary": apart, "seconds": times,
-                      "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-                      "peak_server_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024}, indent=1, default=str))
     return 0
 
 

@@ -1,7 +1,7 @@
 """The trainer's own process: weighted ("soft") LoRA fine-tuning and offline GRPO of a language model (paper section 4).
 
     TRAINER_PYTHON tools/lora_trainer.py run.json      started by tools/lora.py, in an environment of its own with torch,
-                                                       transformers and peft (and pillow for pictures, gguf for a .gguf base)
+                                                       transformers and peft (and gguf for a .gguf base)
 
 A row of the shard is one decision: {"prompt": [messages], "completion": [the answer], "tools": [...], "images": [paths],
 "weight": 0..1}; for GRPO it also has "group" (the state) and "reward". Only the completion's tokens carry loss.
@@ -10,7 +10,7 @@ A row of the shard is one decision: {"prompt": [messages], "completion": [the an
     GRPO       clipped ratio x group-normalised advantage, minus beta x KL (k3) to the policy that it starts from
 
 Departures: candidates come from a log, not from the live policy, so "old" is also the KL's reference. A row that is longer
-than the context is dropped and counted, never cut. One process, one GPU (or the CPU, in float32).
+than the context is dropped and counted, never cut; one with pictures is dropped too. One GPU, or the CPU in float32.
 Exit status: 0 done | 3 no row to train on | 4 not finite | 5 out of memory | 6 no usable GPU.
 """
 import json
@@ -27,8 +27,8 @@ from typing import Any
 EMPTY, NAN, OOM, NO_GPU = 3, 4, 5, 6
 SAVE = 50                            # optimiser steps between two saves, for going on after a kill
 LANGUAGE = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"      # not the eyes of a VLM
-GGUF = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-        "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+GGUF = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
 
 def watch_parent() -> None:
@@ -36,45 +36,25 @@ def watch_parent() -> None:
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 
 
-def common_prefix(a: list, b: list) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-
-
-def render(template: Any, row: dict, parts: bool = False) -> tuple[str, str]:
-    """(prompt and completion, prompt) as text. template: apply_chat_template; parts: a VLM, whose content is a list."""
+def encode(row: dict, tokenizer: Any) -> dict:
+    """The row with its text, its number of tokens and how many of them, at the end, are the completion's."""
     messages = json.loads(json.dumps(row["prompt"] + row["completion"]))
-    for m in messages:
-        for call in m.get("tool_calls") or []:
-            if isinstance(call["function"]["arguments"], str):           # several templates want an object here
-                call["function"]["arguments"] = json.loads(call["function"]["arguments"] or "{}")
-        if parts and isinstance(m.get("content"), str):
-            m["content"] = [{"type": "text", "text": m["content"]}] if m["content"] else []
-    more = {"tools": row.get("tools") or None, "tokenize": False}
-    return template(messages, **more), template(messages[:len(row["prompt"])], add_generation_prompt=True, **more)
-
-
-def encode(row: dict, processor: Any, vlm: bool) -> dict:
-    """The row with its text, its tokens and how many of them, at the end, are the completion's."""
-    full, prompt = render(processor.apply_chat_template, row, vlm)
-    ids = [batch_of(processor, [text], [row.get("images")])["input_ids"][0].tolist() for text in (full, prompt)]
-    return {"text": full, "images": row.get("images"), "n": len(ids[0]), "target": len(ids[0]) - common_prefix(*ids),
-            "weight": float(row.get("weight", 1)), "group": row.get("group"), "reward": row.get("reward")}
-
-
-def batch_of(processor: Any, texts: list[str], images: list[list[str] | None]) -> dict:
-    shown = {}
-    if any(images):
-        from PIL import Image
-        shown = {"images": [[Image.open(p).convert("RGB") for p in paths or []] for paths in images]}
-    return dict(processor(text=texts, **shown, add_special_tokens=False, padding=True, return_tensors="pt"))
+    for call in [c for m in messages for c in m.get("tool_calls") or []]:
+        if isinstance(call["function"]["arguments"], str):               # several templates want an object here
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"] or "{}")
+    render = lambda part, **more: tokenizer.apply_chat_template(part, tools=row.get("tools") or None, tokenize=False, **more)
+    full, prompt = render(messages), render(messages[:len(row["prompt"])], add_generation_prompt=True)
+    ids, before = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (full, prompt))
+    same = next((i for i, (a, b) in enumerate(zip(ids, before)) if a != b), min(len(ids), len(before)))
+    return {"weight": 1.0, **row, "text": full, "n": len(ids), "target": len(ids) - same}
 
 
 def select(rows: list[dict], mode: str, longest: int) -> tuple[list[list[dict]], dict]:
     """(units, counts of what was dropped). A unit is trained on in one step: a row, or in GRPO all candidates of a state."""
-    drop = {"zero_weight": 0, "too_long": 0, "no_target": 0, "flat_group": 0}
-    kept: list[dict] = []
+    drop, kept = {"pictures": 0, "zero_weight": 0, "too_long": 0, "no_target": 0, "flat_group": 0}, []
     for r in rows:
-        why = "zero_weight" if mode != "grpo" and r["weight"] <= 0 else "too_long" if r["n"] > longest else "" if r["target"] else "no_target"
+        why = "pictures" if r.get("images") else "zero_weight" if mode != "grpo" and r["weight"] <= 0 else \
+            "too_long" if r["n"] > longest else "no_target" if not r["target"] else ""
         if why:
             drop[why] += 1
         else:
@@ -96,23 +76,25 @@ def select(rows: list[dict], mode: str, longest: int) -> tuple[list[list[dict]],
     return units, drop
 
 
-def log_probs(model: Any, processor: Any, rows: list[dict]) -> tuple[Any, Any]:
-    """(log p of each target token, mask), both (rows, longest target). The processor pads on the left: targets end aligned."""
+def log_probs(model: Any, tokenizer: Any, rows: list[dict]) -> tuple[Any, Any]:
+    """(log p of each target token, mask), both (rows, longest target); padded on the left, so targets are aligned at the end."""
     import torch
-    x = {k: v.to(model.device) for k, v in batch_of(processor, [r["text"] for r in rows], [r["images"] for r in rows]).items()}
+    x = tokenizer([r["text"] for r in rows], add_special_tokens=False, padding=True, return_tensors="pt").to(model.device)
     k = max(r["target"] for r in rows)
-    logits = model(**x, use_cache=False, logits_to_keep=k + 1).logits[:, :-1].float()
+    with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
+        out = model(input_ids=x["input_ids"], attention_mask=x["attention_mask"], use_cache=False, logits_to_keep=k + 1)
+    nll = torch.nn.functional.cross_entropy(out.logits[:, :-1].float().transpose(1, 2), x["input_ids"][:, -k:], reduction="none")
     mask = torch.arange(k, device=model.device) >= k - torch.tensor([[r["target"]] for r in rows], device=model.device)
-    return -torch.nn.functional.cross_entropy(logits.transpose(1, 2), x["input_ids"][:, -k:], reduction="none"), mask
+    return -nll.masked_fill(~mask, 0.0), mask
 
 
-def loss_of(model: Any, processor: Any, rows: list[dict], c: dict) -> Any:
+def loss_of(model: Any, tokenizer: Any, rows: list[dict], c: dict) -> Any:
     """The summed loss of some rows; the caller divides it by the step's target tokens."""
     import torch
-    lp, mask = log_probs(model, processor, rows)
+    lp, mask = log_probs(model, tokenizer, rows)
     w = torch.tensor([[r["weight"]] for r in rows], device=lp.device)
     if c["mode"] != "grpo":
-        return -(w * lp * mask).sum()
+        return -(w * lp).sum()
     k = lp.shape[1]
     old = torch.stack([torch.nn.functional.pad(r["old"].to(lp.device), (k - r["target"], 0)) for r in rows])
     ratio, away = (lp - old).exp(), old - lp
@@ -120,67 +102,72 @@ def loss_of(model: Any, processor: Any, rows: list[dict], c: dict) -> Any:
     return ((c["beta"] * (away.exp() - away - 1) - gain) * mask).sum()
 
 
-def open_base(c: dict, cuda: bool) -> tuple[Any, Any, bool]:
-    """(model with a LoRA, processor, whether it sees)."""
+def open_base(c: dict, cuda: bool) -> tuple[Any, Any]:
+    """(model with a LoRA, tokenizer)."""
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
     base, more = c["model"], {}
     if base.endswith(".gguf"):
         base, more = os.path.dirname(base), {"gguf_file": os.path.basename(base)}
-    vlm = not more and getattr(AutoConfig.from_pretrained(base), "vision_config", None) is not None
-    processor = (AutoProcessor if vlm else AutoTokenizer).from_pretrained(base, **more)
-    tokenizer = processor.tokenizer if vlm else processor
-    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
+    tokenizer = AutoTokenizer.from_pretrained(base, padding_side="left", **more)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     if c["template"]:
-        processor.chat_template = Path(c["template"]).read_text(encoding="utf-8")
-    model = (AutoModelForImageTextToText if vlm else AutoModelForCausalLM).from_pretrained(base, dtype=torch.bfloat16 if cuda else torch.float32, **more)
+        tokenizer.chat_template = Path(c["template"]).read_text(encoding="utf-8")
+    # subtle: a model that sees is opened as what it is served as, or the server finds none of the adapter's names.
+    sees = not more and getattr(AutoConfig.from_pretrained(base), "vision_config", None) is not None
+    kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    model = kind.from_pretrained(base, dtype=torch.bfloat16 if cuda else torch.float32, **more)
+    if more and model.config.model_type != "llama":
+        raise SystemExit(f"a .gguf base of the family {model.config.model_type}: only Llama's adapters can be written for llama.cpp")
     if c["init"]:
         model = PeftModel.from_pretrained(model, c["init"], is_trainable=True)       # theta_k -> theta_k+1
     else:
-        targets = c["targets"] or (LANGUAGE if vlm else "all-linear")
-        model = get_peft_model(model, LoraConfig(r=c["r"], lora_alpha=c["alpha"], lora_dropout=0.0, target_modules=targets, task_type="CAUSAL_LM"))
+        targets = c["targets"] or (LANGUAGE if sees else "all-linear")
+        model = get_peft_model(model, LoraConfig(r=c["r"], lora_alpha=c["alpha"], target_modules=targets, task_type="CAUSAL_LM"))
     if cuda:
         model.cuda().enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.peft_config["default"].base_model_name_or_path = c["model"]
-    return model, processor, vlm
+    return model, tokenizer
 
 
-def fit(model: Any, processor: Any, units: list[list[dict]], c: dict, state: Path, cuda: bool) -> list[float]:
-    """AdamW, warm-up then cosine, `per_step` units a step in micro-batches of `batch` rows. Returns the losses; the last may be no number."""
+def fit(model: Any, tokenizer: Any, units: list[list[dict]], c: dict, state: Path) -> list[float]:
+    """AdamW, warm-up then cosine, `per_step` units a step in micro-batches of `batch` rows. Returns the losses.
+
+    It ends at the first loss or gradient that is no number, which is then the last. state: saved to, and gone on from.
+    """
     import torch
     params = {n: p for n, p in model.named_parameters() if p.requires_grad}
     an_epoch = math.ceil(len(units) / c["per_step"])
     steps = c["steps"] or math.ceil(an_epoch * c["epochs"])
     warm, losses = max(1, math.ceil(c["warmup"] * steps)), []
-    optimiser = torch.optim.AdamW(params.values(), lr=c["lr"], weight_decay=0.0)
-    rate = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda s: min((s + 1) / warm, (1 + math.cos(math.pi * max(0, s - warm) / max(1, steps - warm))) / 2))
+    optimiser = torch.optim.AdamW(params.values(), weight_decay=0.0)
     if state.exists():                       # an earlier try was ended in the middle
         saved = torch.load(state, map_location=model.device, weights_only=True)
         losses = saved["losses"]
         model.load_state_dict(saved["params"], strict=False)
         optimiser.load_state_dict(saved["optimiser"])
-        rate.load_state_dict(saved["rate"])
     for s in range(len(losses), steps):
         order = random.Random(f"{c['seed']} {s // an_epoch}").sample(units, len(units))
         rows = [r for unit in order[s % an_epoch * c["per_step"]:][:c["per_step"]] for r in unit]
         tokens, total = sum(r["target"] for r in rows), 0.0
+        lr = c["lr"] * ((s + 1) / warm if s < warm else (1 + math.cos(math.pi * (s - warm) / max(1, steps - warm))) / 2)
+        optimiser.param_groups[0]["lr"] = lr
         for i in range(0, len(rows), c["batch"]):
-            with torch.autocast("cuda", torch.bfloat16, enabled=cuda):
-                loss = loss_of(model, processor, rows[i:i + c["batch"]], c) / tokens
+            loss = loss_of(model, tokenizer, rows[i:i + c["batch"]], c) / tokens
             loss.backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(params.values(), 1.0)
         losses.append(total)
-        print(json.dumps({"step": s + 1, "of": steps, "loss": total, "lr": rate.get_last_lr()[0]}), flush=True)
+        print(json.dumps({"step": s + 1, "of": steps, "loss": total, "lr": lr}), flush=True)
         if not math.isfinite(total + norm.item()):
             return [*losses, math.nan]
         optimiser.step()
         optimiser.zero_grad()
-        rate.step()
         if (s + 1) % SAVE == 0:
-            torch.save({"losses": losses, "params": {n: p.detach() for n, p in params.items()}, "optimiser": optimiser.state_dict(), "rate": rate.state_dict()}, f"{state}.part")
+            saved = {"losses": losses, "params": {n: p.detach() for n, p in params.items()}, "optimiser": optimiser.state_dict()}
+            torch.save(saved, f"{state}.part")
             os.replace(f"{state}.part", state)
     return losses
 
@@ -215,9 +202,9 @@ def train(c: dict, start: float) -> int:
         print(f"torch {torch.__version__} can't use the GPU")
         return NO_GPU
     torch.manual_seed(c["seed"])
-    model, processor, vlm = open_base(c, cuda)
+    model, tokenizer = open_base(c, cuda)
     lines = Path(c["shard"]).read_text(encoding="utf-8").splitlines()
-    rows = [encode(json.loads(line), processor, vlm) for line in lines if line]
+    rows = [encode(json.loads(line), tokenizer) for line in lines if line]
     units, dropped = select(rows, c["mode"], c["max_length"])
     print(json.dumps({"rows": sum(map(len, units)), "dropped": dropped}), flush=True)
     if not units:
@@ -225,20 +212,21 @@ def train(c: dict, start: float) -> int:
     if c["mode"] == "grpo":
         with torch.no_grad():
             for r in [r for unit in units for r in unit]:
-                r["old"] = log_probs(model, processor, [r])[0][0].cpu()
+                r["old"] = log_probs(model, tokenizer, [r])[0][0].cpu()
     model.train()
-    losses = fit(model, processor, units, c, out / "state.pt", cuda)
+    losses = fit(model, tokenizer, units, c, out / "state.pt")
     if not math.isfinite(sum(losses)):
         return NAN
     model.save_pretrained(out)
-    processor.save_pretrained(out)
+    tokenizer.save_pretrained(out)
     if c["model"].endswith(".gguf"):
         write_gguf(model, out / "adapter.gguf")
     (out / "state.pt").unlink(missing_ok=True)
     quarter = max(1, len(losses) // 4)
     done = {"id": c["id"], "rows": sum(map(len, units)), "dropped": dropped, "steps": len(losses), "batch": c["batch"],
-            "loss_first": sum(losses[:quarter]) / quarter, "loss_last": sum(losses[-quarter:]) / quarter, "seconds": round(time.time() - start, 1),
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "peak_gpu_mb": torch.cuda.max_memory_allocated() >> 20 if cuda else 0}
+            "loss_first": sum(losses[:quarter]) / quarter, "loss_last": sum(losses[-quarter:]) / quarter,
+            "seconds": round(time.time() - start, 1), "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "peak_gpu_mb": torch.cuda.max_memory_allocated() >> 20 if cuda else 0}
     (out / "DONE.json").write_text(json.dumps(done))         # the last file: without it the folder does not count
     return 0
 
@@ -247,8 +235,8 @@ def main(path: str) -> int:
     import torch
     try:
         return train(json.loads(Path(path).read_text()), time.time())
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as e:
-        if isinstance(e, RuntimeError) and not isinstance(e, torch.OutOfMemoryError) and "allocate memory" not in str(e):
+    except (RuntimeError, MemoryError) as e:
+        if not isinstance(e, (torch.OutOfMemoryError, MemoryError)) and "allocate memory" not in str(e):
             raise
         print(f"out of memory: {str(e)[:300]}")
         return OOM
