@@ -290,7 +290,7 @@ tok = Tokenizer(models.BPE(vocab=vocab, merges=[]))
 tok.pre_tokenizer, tok.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
 PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>", eos_token="<|im_end|>").save_pretrained(sys.argv[1])
 LlamaForCausalLM(LlamaConfig(vocab_size=len(vocab), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-                             num_key_value_heads=1, max_position_embeddings=2048)).save_pretrained(sys.argv[1])
+                             num_key_value_heads=1, max_position_embeddings=2048, initializer_range=0.1)).save_pretrained(sys.argv[1])
 """
 
 
@@ -303,7 +303,7 @@ def test_the_real_trainer(tmp_path):
              "images": [], "weight": w, "group": str(i // 4), "reward": float(i % 2)} for i, w in enumerate([1.0, 0.25] * 4 + [0.0])]
     shard = tmp_path / "shard.jsonl"
     shard.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    small = {"r": 8, "alpha": 8, "lr": 1e-2, "template": str(ROOT / "models" / "local.jinja")}
+    small = {"r": 8, "alpha": 16, "lr": 2e-2, "template": str(ROOT / "models" / "local.jinja")}
     done = train(shard, tmp_path / "theta_1", str(tmp_path / "tiny"), PYTHON, "sft", epochs=10, batch=3, **small)
     assert done["rows"] == 8 and done["dropped"]["zero_weight"] == 1 and done["steps"] == 10 and done["loss_last"] < 0.9 * done["loss_first"]
     grpo = train(shard, tmp_path / "theta_2", str(tmp_path / "tiny"), PYTHON, "grpo", **small | {"steps": 4, "lr": 1e-3, "init": str(tmp_path / "theta_1")})
