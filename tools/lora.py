@@ -23,6 +23,7 @@ import numpy as np
 import requests
 
 from models import digest
+from models.wire import addressed
 from runlog import BadInput, write_atomic
 
 TRAINER = Path(__file__).with_name("lora_trainer.py")
@@ -36,10 +37,10 @@ WIDTH = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 class TrainError(BadInput):
-    """No adapter: `kind` is one of STATUS, hung, error, or bad adapter. theta stays what it was."""
+    """theta stays what it was. `kind`: a word of STATUS, hung, error, bad adapter; exists; not loaded, not applied."""
 
     def __init__(self, kind: str, text: str):
-        super().__init__(f"the trainer gave no adapter ({kind}): {text}")
+        super().__init__(f"no new theta ({kind}): {text}")
         self.kind = kind
 
 
@@ -129,7 +130,8 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
         if done["id"] != id:
             raise TrainError("exists", f"{out} is there and was trained on something else; choose another name")
         return done
-    env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1",
+    env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "TOKENIZERS_PARALLELISM": "false",
+           "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2)),
            **os.environ, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": device}
     out.with_name(out.name + ".log").unlink(missing_ok=True)
     for _ in range(TRIES):
@@ -156,10 +158,15 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
 
 # -- the server
 
+def call(method: str, url: str, body: dict | None = None) -> requests.Response:
+    key = os.environ.get("OPENAI_API_KEY", "").strip()       # what models/api.py sends to a --base-url
+    return requests.request(method, url, json=body, timeout=600, headers={"Authorization": f"Bearer {key}"} if key else {})
+
+
 def publish(url: str, name: str, folder: Path) -> None:
     """Have a vLLM server load an adapter under a name that is new in every round, so that no cache mixes two policies."""
-    answer = requests.post(f"{url}/load_lora_adapter", json={"lora_name": name, "lora_path": str(folder.resolve())}, timeout=600)
-    known = answer.status_code == 400 and name in {m["id"] for m in requests.get(f"{url}/models", timeout=60).json()["data"]}
+    answer = call("POST", f"{url}/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+    known = answer.status_code == 400 and name in {m["id"] for m in call("GET", f"{url}/models").json()["data"]}
     if answer.status_code != 200 and not known:
         raise TrainError("not loaded", f"{url} answered {answer.status_code}: {answer.text[:300]}; vLLM needs --enable-lora, "
                          "--max-lora-rank, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
@@ -173,7 +180,7 @@ def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> floa
     """
     def ask(chosen: dict, messages: list[dict]) -> tuple[str, list[float]]:
         body = {"messages": messages, "temperature": 0, "max_tokens": 16, "logprobs": True, "cache_prompt": False} | chosen
-        answer = requests.post(f"{url}/chat/completions", json=body, timeout=600)
+        answer = call("POST", f"{url}/chat/completions", body)
         answer.raise_for_status()
         choice = answer.json()["choices"][0]
         told = (choice.get("logprobs") or {}).get("content") or []
@@ -195,7 +202,7 @@ def advance(shard: Path, out: Path, model: str, python: str, url: str, served: s
     None: nothing to train on, theta_k stays. served: the base's name there. more: train's. Raises TrainError, theta_k stays."""
     if train(shard, out, model, python, **more) is None:
         return None
-    prompts = [json.loads(line)["prompt"] for line in shard.read_text(encoding="utf-8").splitlines()[:3]]
+    prompts = [addressed(json.loads(line)["prompt"], "") for line in shard.read_text(encoding="utf-8").splitlines()[:3]]
     publish(url, out.name, out)
     canary(url, {"model": served}, {"model": out.name}, prompts)
     return out.name
@@ -203,6 +210,7 @@ def advance(shard: Path, out: Path, model: str, python: str, url: str, served: s
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.lora", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: (print(f"tools.lora: {message}", file=sys.stderr), sys.exit(2))
     parser.add_argument("shard", type=Path)
     parser.add_argument("--model", required=True, help="the base: a folder, a .gguf file, or a name that transformers can fetch")
     parser.add_argument("--out", type=Path, required=True, help="the adapter's folder; a server calls it by the folder's name")
@@ -210,7 +218,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--mode", choices=sorted(MODES), default="soft")
     parser.add_argument("--base-url", default="", help="a vLLM server that shall load it")
     parser.add_argument("--served", default="base", help="the base's name at that server")
-    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="other settings: '{\"r\": 16}'")
+    parser.add_argument("--set", type=lambda text: dict(json.loads(text)), default={}, metavar="JSON",
+                        help="other settings: '{\"r\": 16}'")
     args = parser.parse_args(argv)
     what, more = (args.shard, args.out, args.model, args.trainer_python), {"mode": args.mode, **args.set}
     try:

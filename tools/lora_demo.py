@@ -117,7 +117,7 @@ def demo(out: Path, python: str) -> dict:
     theta_1.close()
     lap("theta_1 plays")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-    return results | {"training": done, "canary": str(apart), "seconds": seconds, "peak MB": peak}     # the largest: the trainer's
+    return results | {"training": done, "canary": str(apart), "seconds": seconds, "peak MB": peak}     # the trainer's
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -119,7 +119,7 @@ def open_base(c: dict, cuda: bool) -> tuple[Any, Any]:
     kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
     model = kind.from_pretrained(base, dtype=torch.bfloat16 if cuda else torch.float32, **more)
     if more and model.config.model_type != "llama":
-        raise SystemExit(f"a .gguf base of the family {model.config.model_type}: only Llama's adapters can be written for llama.cpp")
+        raise SystemExit(f"a .gguf base of the family {model.config.model_type}: only Llama's adapters can be written as GGUF")
     if c["init"]:
         model = PeftModel.from_pretrained(model, c["init"], is_trainable=True)       # theta_k -> theta_k+1
     else:
