@@ -30,18 +30,16 @@ FILES = {
     "games/red_data.py": "what it knows of the cartridge: tiles, names, identity",
     "games/lantern.py": "the open cartridge: only what differs from Red",
     "games/cartridge/build.py": "builds lantern.gb from its source",
+    "tools/lora.py": "theta as a LoRA: run the trainer, load, canary",
+    "tools/lora_trainer.py": "the trainer's own process: soft SFT, GRPO",
+    "tools/lora_demo.py": "the whole chain on a real model, on a CPU",
     "tools/report.py": "a run as tables; press cost of walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
-<<<<<<< HEAD
            "games.red", "games.red_data", "games.lantern", "games.cartridge", "tools.lora_trainer"],
-          ["harness", "tools.lora"], ["env"], ["games.toy", "refiner"], ["ch", "settings"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep", "tools.lora_demo"]]
-=======
-           "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["env"], ["games.toy", "refiner"], ["ch", "settings"], ["run"], ["tools.report"], ["tools.sweep"]]
->>>>>>> origin/main
+          ["harness", "tools.lora"], ["env"], ["games.toy", "refiner"], ["ch", "settings"], ["run"], ["tools.report"], ["tools.sweep", "tools.lora_demo"]]
 
 
 def tracked():
