@@ -44,17 +44,19 @@ FILES = {
     "tools/bootstrap.py": "H from any form: run, reference's folder, tree; export, import",
     "tools/foreign.py": "coding agents' logs → steps and failure signatures",
     "tools/evolve.py": "the four passes over a workspace and its logs",
+    "tools/lora.py": "theta as a LoRA: run the trainer, load, canary",
+    "tools/lora_trainer.py": "the trainer's own process: soft SFT, GRPO",
+    "tools/lora_demo.py": "the whole chain on a real model, on a CPU",
     "tools/report.py": "a run as tables; press cost of walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
     "tools/stream.py": "a stream of tasks under guards: what is learned and forgotten",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
-FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "models.student",
-           "models.theta", "sandbox",
-           "games.red", "games.red_data", "games.lantern", "games.cartridge"],
+FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner",
+           "models.student", "models.theta", "sandbox", "games.red", "games.red_data", "games.lantern", "games.cartridge", "tools.lora_trainer"],
           ["harness", "tools.lora"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"],
           ["games.toy", "reuse", "signatures", "cases", "prm"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild"],
-          ["tools.evolve", "sft", "guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream"]]
+          ["tools.evolve", "sft", "guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream", "tools.lora_demo"]]
 
 
 def tracked():
