@@ -116,8 +116,8 @@ def ours(step: Step) -> list[Event]:
     """A row of our own trajectory.jsonl."""
     out = [("text", step.reply.text)]
     for n, (call, done) in enumerate(zip(step.reply.calls, step.results)):
-        id = f"{step.t}.{n}"
-        out += [("call", id, call.name, call.args), ("result", id, json.dumps(done, ensure_ascii=False), not done.get("success"), None)]
+        id, told = f"{step.t}.{n}", json.dumps(done, ensure_ascii=False)
+        out += [("call", id, call.name, call.args), ("result", id, told, not done.get("success"), None)]
     return out
 
 
@@ -263,7 +263,7 @@ def steps(path: Path, log: Log) -> Iterator[Step]:
             if results and (what in ("text", "user") or what == "call" and id not in calls):
                 yield made()
                 said, calls, results, usage = "", {}, {}, Usage()
-            if what == "user" and not log.task and not rest[0].lstrip().startswith(("<", "# AGENTS.md")):      # Codex's own context
+            if what == "user" and not log.task and not rest[0].lstrip().startswith(("<", "# AGENTS.md")):      # Codex's own
                 log.task = log.clip(rest[0], 3_000)
             elif what == "text":
                 said, log.final = log.clip(f"{said}\n{rest[0]}".strip()), log.clip(rest[0], 500)
