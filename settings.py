@@ -9,6 +9,7 @@ from pathlib import Path
 from env import GAMES, Env, open_env
 from harness import Edit, imported
 from models import Model, fill, open_model
+from people import PERSON, Person
 from runlog import BadInput, append_line, write_atomic
 from tools.bootstrap import read_any
 
@@ -38,6 +39,10 @@ class Settings:
     frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
     window: int = flag(50, "steps that the Refiner reads")
     stall: int = flag(20, "unchanged steps before the Refiner is called early (0: never)")
+    refine_on: str = flag("", "milestone, loss, or milestone,loss: call the Refiner at these events, too")
+    no_reuse: bool = flag(False, "ablation: no ranking of H by worth, near-duplicates are new entries")
+    no_retire: bool = flag(False, "ablation: entries that fail or are of no use stay")
+    review: bool = flag(False, "a person sees each change of H by the Refiner as a diff: y, n, or e to edit it")
     vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: if it can name a known picture)")
     steps: int = flag(0, "stop after so many steps (0: no limit)")
     presses: int = flag(0, "stop after so many button presses (0: no limit)")
@@ -51,6 +56,8 @@ class Settings:
 
     def model_of(self, role: str) -> str:
         """The name of the model that plays a role: agent, subagent, history, probe, or one of the refiner's."""
+        if role == "review":
+            return PERSON
         return role.startswith("refine") and self.refiner_model or self.model
 
     def check(self) -> None:
@@ -58,6 +65,8 @@ class Settings:
         self.frozen = self.frozen or self.harness in ("min", "expert") and not self.bootstrap
         if any(c in self.base_url for c in "@?"):
             raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
+        if odd := set(filter(None, self.refine_on.split(","))) - {"milestone", "loss"}:
+            raise BadInput(f"--refine-on {', '.join(sorted(odd))}: it takes milestone, loss, or milestone,loss")
         if self.actions not in ("auto", "tools", "json"):
             raise BadInput(f"--actions {self.actions}: it takes auto, tools or json")
 
@@ -127,8 +136,9 @@ def new_folder(settings: Settings, folder: Path) -> None:
 def open_models(settings: Settings, folder: Path) -> dict[str, Model]:
     """The agent's model and the Refiner's, by name. What they have to say on the way goes to model.log. Raises ModelError."""
     options = {"actions": settings.actions, "prices": settings.prices, "log": lambda line: append_line(folder / "model.log", line)}
-    return {name: open_model(name, settings.seed, settings.base_url, **options)
-            for name in sorted({settings.model_of(role) for role in ("agent", "refine")})}
+    models: dict[str, Model] = {name: open_model(name, settings.seed, settings.base_url, **options)
+                                for name in sorted({settings.model_of(role) for role in ("agent", "refine")})}
+    return models | ({PERSON: Person()} if settings.review else {})
 
 
 def open_game(settings: Settings) -> Env:

@@ -13,7 +13,10 @@ FILES = {
     "harness.py": "H: dataclasses, validated edits, `H ⊕ Δ`, versions, undo",
     "env.py": "the `Env` contract, Observation, Step, the PyBoy environment",
     "ch.py": "one turn: context → model → calls → results; tools, sub-agents",
-    "refiner.py": "the schedule, failure signatures, the four passes",
+    "signatures.py": "window → failure signatures",
+    "refiner.py": "the schedule, the four passes: window → Δ",
+    "reuse.py": "near-duplicates, confidence, retirement",
+    "people.py": "edits reviewed as diffs, H edited by hand",
     "run.py": "the loop, checkpoint, resume, replay",
     "settings.py": "a field is a flag; what the flags open",
     "runlog.py": "a run's files: append-only logs, the reply log, the lock",
@@ -40,8 +43,8 @@ FILES = {
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env"], ["games.toy", "refiner"], ["tools.foreign"], ["tools.evolve"],
-          ["ch", "settings"], ["run"], ["tools.report"], ["tools.sweep"]]
+          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"], ["games.toy", "reuse", "signatures"],
+          ["refiner", "ch", "settings"], ["tools.foreign"], ["tools.evolve"], ["run"], ["tools.report"], ["tools.sweep"]]
 
 
 def tracked():
@@ -80,7 +83,7 @@ def test_every_path_and_flag_that_the_readme_names_exists():
 
 def test_the_budget():
     card = [n for n in CARD if (ROOT / n).exists()]
-    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 6_030
+    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 9_000
     assert all(lines(n) <= 400 for n in tracked())
     for name in tracked():
         for node in ast.walk(ast.parse((ROOT / name).read_text())):

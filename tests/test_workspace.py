@@ -3,8 +3,6 @@ a command that is not there, tried three times, and one script written by hand t
 import json
 import re
 import tracemalloc
-from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +15,7 @@ from models import Call, Reply, Usage
 from runlog import BadInput, read_rows
 from sandbox import Sandbox
 from settings import Settings, start_edits
+from signatures import signatures
 from tools import bootstrap, evolve, foreign
 from tools import workspace as w
 
@@ -61,7 +60,7 @@ NASTY = {
     "skills": {
         "skill_0001": {"name": "Walk to", "code": "\nresult = 1\n", "description": ""},
         "walk-to": {"name": "Walk to", "description": "x\ny" * 500},
-        "s3": {"name": "no", "instructions": "Use scripts/tool.py\n", "code": "print('''\n---\n''')", "effectiveness": "high"},
+        "s3": {"name": "no", "instructions": "Use scripts/tool.py\n", "code": "print('''\n---\n''')", "effectiveness": "high", "protected": True},
     },
     "subagents": {
         "sa_0001": {
@@ -449,7 +448,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_signature_fires_and_its_look_alike_does_not(name):
     names = lambda window: (
-        {s.name for detect in foreign.DETECTORS for s in detect(window)} | {s.name for s in refiner.signatures(window)}
+        {s.name for detect in foreign.DETECTORS for s in detect(window)} | {s.name for s in signatures(window)}
     )
     fires, silent = CASES[name]
     assert name in names(fires) and name not in names(silent)
@@ -564,7 +563,7 @@ def test_the_scripted_model_writes_down_both_planted_failures(tmp_path, capsys):
     assert "pytest: command not found" in new["memory/NOTES.md"] and new["memory/NOTES.md"].startswith(GOOD["memory/NOTES.md"])
     report = (tmp_path / "o" / "report.md").read_text()
     assert (
-        "repeated_failing_call" in report
+        "same_result: shell bash -lc 'pytest -q' gave the same result 3 times" in report
         and shown.strip() in report
         and [r["status"] for r in read_rows(tmp_path / "o" / "refinements.jsonl")]
         == ["edited", "unchanged", "unchanged", "edited"]

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from harness import Edit, EditError, Harness, fold, imported
 from models import ModelError, fill, open_model
-from refiner import PASSES, Signature, answer_schema, contents, run_pass
+from refiner import PASSES, answer_schema, contents, run_pass
 from runlog import BadInput, Recorder, append_line, append_row, read_rows, write_atomic
+from signatures import Signature
 from tools.bootstrap import merge
 from tools.foreign import Log, read_log
 from tools.workspace import Files, check, diff, notes, parse, read_tree, to_files, write_tree
