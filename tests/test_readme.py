@@ -43,7 +43,7 @@ FILES = {
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"], ["games.toy", "reuse", "signatures"],
+          ["harness"], ["env", "people", "tools.workspace"], ["games.toy", "reuse", "signatures", "tools.bootstrap"],
           ["refiner", "ch", "settings"], ["tools.foreign"], ["tools.evolve"], ["run"], ["tools.report"], ["tools.sweep"]]
 
 

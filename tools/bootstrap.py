@@ -8,11 +8,12 @@ Real ones hold what our schema has no room for: it is brought into range or drop
 """
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from harness import ID, PARTS, SCHEMAS, Edit, Harness, fold, imported, read_edits
+from people import by_hand
 from runlog import BadInput, append_row, locked, read_rows
 from tools.workspace import POLICY, TITLE, Files, check, parse, read_tree, slug, to_files, write_tree
 
@@ -102,16 +103,9 @@ def export(source: Path, folder: Path, form: str = "tree", force: bool = False) 
 
 def merge(harness: Harness, row: dict, by: str, why: str, step: int = 0) -> list[Edit]:
     """Bring the prompt and the entries of `row` into H; what H has besides stays. Returns the edits. Raises EditError."""
-    edits, put = [], lambda *what: edits.append(harness.edit(*what, by=by, step=step, why=why))
-    if row.get("prompt") not in (None, "", harness.prompt):
-        put("update", "prompt", "", row["prompt"])
-    for part in PARTS:
-        for id, entry in row.get(part, {}).items():
-            now = getattr(harness, part).get(id)
-            if now is None:
-                put("create", part, id, entry)
-            elif not isinstance(entry, dict) or asdict(now) != asdict(now) | entry:
-                put("update", part, id, entry)
+    edits = [replace(edit, by=by, why=why) for edit in by_hand(row, Harness(), harness, step)]
+    for edit in edits:
+        harness.apply(edit)
     return edits
 
 

@@ -60,7 +60,8 @@ def fold_notes(harness: Harness, path: Path) -> str:
     for n, (entry, _) in enumerate(notes(path.read_text(encoding="utf-8", errors="replace"))[1]):
         title = log.clip(entry["title"], 200)
         id = ids.setdefault(title, f"mem_{harness.counts.get('memory', 0) + n + 1:04d}")
-        row[id] = {"title": title, "content": log.clip(entry["content"], 12_000), "source": "orchestrator"}
+        if id not in harness.memory or not harness.memory[id].protected:
+            row[id] = {"title": title, "content": log.clip(entry["content"], 12_000), "source": "orchestrator"}
     done = merge(harness, {"memory": row}, "agent", f"a note of the session in {path.name}")
     return f"- {path.name}: {len(done)} notes folded in, {log.secrets} secrets taken out"
 
