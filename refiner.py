@@ -168,6 +168,12 @@ def run_pass(harness: Harness, part: str, text: str, ask: Callable[[str, list, l
     return [], entry("failed", [])
 
 
+def with_examples(dry_run: Callable[[str, dict], str] | None, window: list[Step]) -> DryRun | None:
+    """A dry run that takes the arguments of the window's last call of the skill where the Refiner gives no example."""
+    used = {c.args["skill_id"]: c.args.get("args", {}) for _, c, r in calls(window, "run_skill") if r.get("skill_id")}
+    return dry_run and (lambda id, code, example: dry_run(code, example or used.get(id, {})))
+
+
 def refine(harness: Harness, window: list[Step], observation: str, ask: Callable[[str, list, list], Reply], *, step: int,
            cause: str, tools: Iterable[str], api: str = "",
            dry_run: Callable[[str, dict], str] | None = None, retire: bool = True,
@@ -178,7 +184,6 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
     dry_run(code, args): what is wrong with a skill's code, "" if nothing. review: what a person makes of a pass's edits.
     """
     found, passes = signatures(window), []
-    used = {c.args["skill_id"]: c.args.get("args", {}) for _, c, r in calls(window, "run_skill") if r.get("skill_id")}
 
     def take(edits: list[Edit]) -> list[int]:
         for edit in (edits := review(harness, edits) if edits else []):
@@ -186,7 +191,7 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
             on_edit(edit)
         return [edit.version for edit in edits]
 
-    trial = dry_run and (lambda id, code, example: dry_run(code, example or used.get(id, {})))
+    trial = with_examples(dry_run, window)
     for part in PASSES:
         text = question(harness, part, window, found, observation, tools, api)
         edits, entry = run_pass(harness, part, text, ask, step, tools, trial)
