@@ -29,13 +29,13 @@ RULES = {                                                # what it adds to the p
     "nonzero_exit": "When a command fails, read its output, and look in the notes for the way that works here.",
     "invalid_call": "Look at a tool's schema before you call it.",
     "cycle": "When two actions take turns and nothing comes of it, stop and try a third.",
-    "same_result": "Do not ask again for what you have been told already.",
+    "same_result": "Do not do again what has given the same result twice.",
     "repeated_script": "When you write a script for the second time, save it as a skill and use that.",
     "cut_session": "Save what is done in small steps: a session may end at any moment.",
     "no_final_message": "End with a message that says what was done.",
     "token_blowup": "Look at long output in parts: never print a whole file or log.",
 }
-NOTED = {"nonzero_exit": "Fails here", "invalid_call": "Call that was refused", "repeated_script": "Script written again and again"}    # a note's title
+NOTED = {"nonzero_exit": "Fails here", "invalid_call": "Call that was refused", "repeated_script": "Script written again"}     # titles
 HEAD = '''# Walk to args x, y ({how}). The tables were learned from the trajectory.
 OPEN = {open}
 LEAP = {leap}
@@ -198,9 +198,9 @@ def refine(part: str, question: str) -> dict:
         return {"analysis": ", ".join(names) or "no failure", "prompt": "\n".join([current, *(f"- {rule}" for rule in new)]) if new else None}
     if part == "sub":
         return refine_subagents(window, current)
-    if part == "memory" and (new := [(NOTED[n], text) for n, text in re.findall(r"^- (\w+) \([^)]*\): (.*)$", found, re.M)
-                                     if n in NOTED and f"content: {text}" not in current]):
-        return {"analysis": ", ".join(names), "create": [{"title": f"{title}: {text[:60]}", "content": text, "why": "a signature of the sessions"} for title, text in new[:5]]}
+    told = [(n, text) for n, text in re.findall(r"^- (\w+) \([^)]*\): (.*)$", found, re.M) if n in NOTED and f"content: {text}" not in current]
+    if part == "memory" and told:                        # the sessions of a coding agent
+        return {"analysis": ", ".join(names), "create": [{"title": f"{NOTED[n]}: {text[:60]}", "content": text, "why": n} for n, text in told[:5]]}
     return refine_skills(window, current) if part == "skills" else refine_memory(window, current)
 
 
