@@ -31,8 +31,9 @@ from ch import Agent
 from env import Env, Step
 from harness import PARTS, Edit, Harness, fold
 from models import Reply, Usage, digest
-from refiner import PASSES, question, run_pass, signatures
+from refiner import PASSES, question, run_pass, with_examples
 from sandbox import Sandbox, source
+from signatures import signatures
 
 VALID, POOL = 6, 40                  # validation cases; cases of a task from which its anchors are drawn
 ANCHORS, TOTAL = 3, 24               # anchors a task; anchors in all: with many tasks fewer of each are kept
@@ -187,14 +188,19 @@ class Guard:
     # -- propose, evaluate, commit
 
     def refine(self, harness: Harness, window: list[Step], observation: str, ask: Callable[[str, list, list], Reply], *, step: int,
-               cause: str, tools: Iterable[str], on_edit: Callable[[Edit], None] = lambda edit: None) -> dict:
-        """As refiner.refine, with the gate: H is changed by the whole candidate or not at all. Returns the row for the log."""
-        found, tools = signatures(window), list(tools)
+               cause: str, tools: Iterable[str], api: str = "", dry_run: Callable[[str, dict], str] | None = None, retire: bool = False,
+               review: Callable[[Harness, list[Edit]], list[Edit]] = lambda harness, edits: edits,
+               on_edit: Callable[[Edit], None] = lambda edit: None) -> dict:
+        """As refiner.refine, with the gate: H is changed by the whole candidate or not at all. Returns the row for the log.
+
+        retire: not used; edits that no pass proposed are not made under a guard.
+        """
+        found, tools, trial = signatures(window), list(tools), with_examples(dry_run, window)
         live = base = self.scores(harness, [*self.valid, *self.all_anchors()])
         draft, edits, passes, decisions = copy.deepcopy(harness), [], [], []
         for part in self.parts:
-            text = question(draft, part, window, found, observation, tools)
-            options, entry = self.alternatives_of(part, draft, text, ask, step, tools, live, base)
+            text = question(draft, part, window, found, observation, tools, api)
+            options, entry = self.alternatives_of(part, draft, lambda more: run_pass(draft, part, text + more, ask, step, tools, trial), live, base)
             decisions += [row for row, *_ in options]
             fit = [o for o in options if not o[0]["refused"]]
             if fit:
@@ -205,16 +211,16 @@ class Guard:
                 edits += made
             status = "edited" if fit else "refused" if options else entry["status"]
             passes.append(entry | {"status": status, "edits": [harness.version + 1] * len(fit and made)})
-        commit(harness, edits, on_edit)
+        commit(harness, review(harness, edits) if edits else [], on_edit)
         return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [], "signatures": [asdict(s) for s in found],
                 "passes": passes, "guard": decisions, "cases": [len(self.valid), len(self.all_anchors())], "version": harness.version}
 
-    def alternatives_of(self, part: str, draft: Harness, text: str, ask: Callable, step: int, tools: list[str], live: dict,
+    def alternatives_of(self, part: str, draft: Harness, propose: Callable[[str], tuple[list[Edit], dict]], live: dict,
                         base: dict) -> tuple[list[tuple], dict]:
         """Up to K alternatives of one part: [(decision, edits, H with them, its scores)], and the pass's entry for the log."""
         options, errors, usage, tried = [], [], Usage(), set()
         for _ in range(self.alternatives):
-            made, entry = run_pass(draft, part, text + self.reminder(part), ask, step, tools)
+            made, entry = propose(self.reminder(part))
             usage, errors = usage + Usage(**entry["usage"]), errors + entry["errors"]
             what = [[e.op, e.id, e.after] for e in made]
             again = {r["what"] for r in self.refused if not r["why"].startswith("no change")}       # that may look otherwise later

@@ -39,13 +39,8 @@ class Local(Api):
         self.tag = "local"                       # the port is another one in each run
 
     def close(self) -> None:
-        self.child.stdin.close()
-        try:
-            self.child.wait(10)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            self.child.wait()
-        self.child.stdout.close()
+        with self.child:             # its stdin ends, and so does it
+            self.child.stdin.close()
 
 
 def serve(port: int, context: int = Local.context) -> None:
@@ -59,10 +54,9 @@ def serve(port: int, context: int = Local.context) -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) // 2)    # waiting threads spin
     # The model's own template knows no tools; this one writes them and the calls between tags that llama.cpp understands.
     params.use_jinja, params.chat_template = True, Path(__file__).with_name("local.jinja").read_text(encoding="utf-8")
-    server = xllamacpp.Server(params)
+    server = xllamacpp.Server(params)        # noqa: F841 (it serves as long as there is a name for it)
     os.write(out, f"{READY}\n".encode())
     sys.stdin.read()
-    del server
     os._exit(0)
 
 

@@ -105,7 +105,7 @@ def read_observation(text: str, view: View) -> None:
 
 def read_overview(text: str, view: View) -> None:
     """Memory titles: things known, doors and where they lead, places explored, objectives."""
-    for path, id, place, x, y, shut, door in ENTRY.findall(text):
+    for path, id, place, x, y, shut, door in sorted(ENTRY.findall(text), key=lambda found: found[1]):      # as they were found
         cell = (place, int(x), int(y))
         if path.startswith("objectives"):
             continue
@@ -115,7 +115,7 @@ def read_overview(text: str, view: View) -> None:
         view.known[cell] = len(view.known)
         if door:
             view.leads[cell] = door
-    view.objectives = [(id, place, (int(x), int(y)) if x else None) for id, place, x, y in GOAL.findall(text)]
+    view.objectives = [(id, place, (int(x), int(y)) if x else None) for id, place, x, y in sorted(GOAL.findall(text))]
     for place, x, y, symbol, said in re.findall(r"^- \S+: (\w+) \((-?\d+), (-?\d+)\): '(.)' says: (.*)$", text, re.M):
         view.maps[place].setdefault((int(x), int(y)), symbol)      # the legend may tell what it is
         view.texts.setdefault((place, int(x), int(y)), said)

@@ -13,7 +13,10 @@ FILES = {
     "harness.py": "H: dataclasses, validated edits, `H ⊕ Δ`, versions, undo",
     "env.py": "the `Env` contract, Observation, Step, the PyBoy environment",
     "ch.py": "one turn: context → model → calls → results; tools, sub-agents",
-    "refiner.py": "the schedule, failure signatures, the four passes",
+    "signatures.py": "window → failure signatures",
+    "refiner.py": "the schedule, the four passes: window → Δ",
+    "reuse.py": "near-duplicates, confidence, retirement",
+    "people.py": "edits reviewed as diffs, H edited by hand",
     "cases.py": "situations out of the run, and what is to come of them",
     "guard.py": "a candidate H against live H on forks; commit or not",
     "run.py": "the loop, checkpoint, resume, replay",
@@ -32,15 +35,19 @@ FILES = {
     "games/red_data.py": "what it knows of the cartridge: tiles, names, identity",
     "games/lantern.py": "the open cartridge: only what differs from Red",
     "games/cartridge/build.py": "builds lantern.gb from its source",
-    "tools/report.py": "a run as tables",
-    "tools/walks.py": "press cost of skill-driven walks against a shortest path",
+    "tools/workspace.py": "H ⇄ a coding agent's workspace tree; its specification",
+    "tools/bootstrap.py": "H from any form: run, reference's folder, tree; export, import",
+    "tools/foreign.py": "coding agents' logs → steps and failure signatures",
+    "tools/evolve.py": "the four passes over a workspace and its logs",
+    "tools/report.py": "a run as tables; press cost of walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
     "tools/stream.py": "a stream of tasks under guards: what is learned and forgotten",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
            "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["env"], ["games.toy", "refiner", "cases"], ["ch", "settings"], ["guard"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep", "tools.stream"]]
+          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"], ["games.toy", "reuse", "signatures", "cases"],
+          ["refiner", "ch", "settings"], ["tools.foreign"], ["tools.evolve"], ["guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream"]]
 
 
 def tracked():
@@ -79,7 +86,7 @@ def test_every_path_and_flag_that_the_readme_names_exists():
 
 def test_the_budget():
     card = [n for n in CARD if (ROOT / n).exists()]
-    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 5_900
+    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 9_000
     assert all(lines(n) <= 400 for n in tracked())
     for name in tracked():
         for node in ast.walk(ast.parse((ROOT / name).read_text())):
