@@ -97,7 +97,7 @@ def open_env(game: str, rom: str = "", seed: int = 0, frames: int = 0, state: st
     try:
         data = made.rom(rom)
     except OSError as e:
-        raise BadInput(f"--rom {rom} can't be read: {e.strerror}") from None
+        raise BadInput(f"{rom} can't be read ({e.strerror}): --rom or CH_ROM takes the path of your own .gb file") from None
     if len(data) < 0x8000 or len(data) % 0x4000 or sum(-b - 1 for b in data[0x134:0x14D]) & 0xFF != data[0x14D]:
         raise BadInput(f"--rom {rom} is no Game Boy cartridge: its length or its header's checksum is wrong; give a .gb file")
     return GameBoy(made, data, frames, state)
@@ -197,7 +197,8 @@ class GameBoy:
         if name != "press_buttons":
             return {"success": False, "error": f"no such action: {name}; the actions are {', '.join(self.tools)}"}
         if bad := [b for b in args.get("buttons") or ["(none)"] if b not in BUTTONS]:
-            return {"success": False, "error": f"not a button: {bad[0]}; the buttons are {' '.join(BUTTONS)}; nothing was pressed"}
+            known = f"the buttons are {' '.join(BUTTONS)}; nothing was pressed"
+            return {"success": False, "error": f"not a button: {bad[0]}; {known}"}
         had = list(self.reached)
         trace = [self.press(b) for b in args["buttons"]]
         new = [m for m in self.reached if m not in had]

@@ -28,13 +28,18 @@ try:
     from PIL import Image
     from tqdm import tqdm
 
-    from ch import MAIN, PROBE, Agent, saw
+    from ch import MAIN, PROBE, Agent, saw, skill_api
     from env import Env, Step
+    from guard import Guard, commit, rollback
     from harness import Edit, Uses, fold, read_edits
     from models import Model, ModelError, Usage
+    from people import review, take_up
+    from prm import model_judge, rule_judge
     from refiner import Schedule, refine
     from runlog import BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_row, cached_share, locked, read_checkpoint, read_rows, write_checkpoint
-    from settings import Settings, new_folder, open_game, open_models, parse, read_settings, start_edits
+    from settings import Settings, new_folder, open_game, open_models, open_named, parse, read_settings, start_edits
+    from sft import adapter, iteration, train
+    from signatures import lost
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
     sys.exit(2)
@@ -50,21 +55,28 @@ class Run:
         """models: by name; {} re-executes the log and nothing else. people: a person's edits that are still to be taken up."""
         self.settings, self.folder, self.env, self.models, self.live = settings, folder, env, models, bool(models)
         self.schedule, self.start, self.shown, self.refinements = Schedule.parse(settings.schedule), time.monotonic(), 0, []
-        head, state = read_checkpoint(folder / "checkpoint")
+        (head, state), settings_file = read_checkpoint(folder / "checkpoint"), folder / "settings.json"
         self.people = people if people is not None else self.pending_people(head)
         if head and self.live:
             write_checkpoint(folder / "checkpoint", head | {"people": [asdict(e) for e in self.people]}, state)
+        if (folder / "harness.json").exists():       # it goes back with the log, or the difference would look like a person's edit
+            kept = read_rows(folder / "edits.jsonl", head.get("sizes", {}).get("edits.jsonl", 0))
+            fold((Edit(**row) for row in kept), json.loads(settings_file.read_text())["tools"]).save(folder / "harness.json")
         for name in LOGS:                    # back to the checkpoint: what came after it is written again, the same
             (folder / name).touch()
             os.truncate(folder / name, min(head.get("sizes", {}).get(name, 0), (folder / name).stat().st_size))
         self.edits = read_edits(folder / "edits.jsonl")
-        first, tools = start_edits(settings) if not self.edits else ([], json.loads((folder / "settings.json").read_text())["tools"])
+        first, tools = start_edits(settings) if not self.edits else ([], json.loads(settings_file.read_text())["tools"])
         self.recorder = Recorder(folder / "replies.jsonl", (lambda role: models[settings.model_of(role)]) if models else None, head.get("replies", 0), settings.dollars)
         self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=head.get("vision"),
                            on_step=self.on_step, on_edit=self.on_edit)
+        self.agent.harness.reuse = not settings.no_reuse
         for edit in first:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
+        self.guard = Guard(lambda: open_game(settings), self.recorder.ask, bound=float(settings.guard), need=settings.delta,
+                           alternatives=settings.alternatives, seed=settings.seed) if settings.guard and not settings.frozen else None
+        self.theta = {"k": 0, "since": 0, "made": 0}     # --colearn: iterations done, last step of them, newest theta (0: --model)
         self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
         if head:
             self.restore(head, state)
@@ -82,9 +94,11 @@ class Run:
     def checkpoint(self) -> None:
         agent = self.agent
         sizes = {name: (self.folder / name).stat().st_size for name in LOGS}
-        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision,
+        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision, "theta": self.theta,
                 "counters": self.counters, "people": [asdict(e) for e in self.people],
                 "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
+        if self.guard:
+            head["guard"] = self.guard.to_json()
         write_checkpoint(self.folder / "checkpoint", head, self.env.save())
         agent.harness.save(self.folder / "harness.json")
 
@@ -93,10 +107,13 @@ class Run:
         self.env.load(state)
         agent.steps = [Step.from_json(row) for row in read_rows(self.folder / "trajectory.jsonl")]
         agent.threads[MAIN] = [s for s in agent.steps if s.agent == MAIN]
-        agent.t, self.counters = head["t"], head["counters"]
+        agent.t, self.counters, self.theta = head["t"], head["counters"], head.get("theta", self.theta)
+        self.load_theta()
         agent.harness.uses = {k: Uses(**v) for k, v in head["uses"].items()}
         self.recorder.totals = {k: Usage(**v) for k, v in head["totals"].items()}
         self.refinements = read_rows(self.folder / "refinements.jsonl")
+        if self.guard:
+            self.guard.restore(head["guard"], read_rows(self.recorder.path)[:head["replies"]])
 
     def on_step(self, step: Step) -> None:
         append_row(self.folder / "trajectory.jsonl", step.to_json())
@@ -129,29 +146,69 @@ class Run:
             return "finished"
         reached = {"steps": self.agent.t, "presses": progress["presses"], "dollars": self.recorder.total().dollars or 0,
                    "seconds": time.monotonic() - self.start}
+        if 0 < s.colearn <= self.theta["k"]:
+            return "iterations"
         over = [name for name, value in reached.items() if self.live and 0 < getattr(s, name) <= value]
         return over[0] if over else "format errors" if self.counters["mute"] >= FORMAT_ERRORS else ""
 
+    def event(self, before: int) -> str:
+        """What --refine-on waits for, if it came about after step `before`; else ""."""
+        new, wanted = [s for s in self.agent.steps if s.t > before], self.settings.refine_on.split(",")
+        seen = {"milestone": any(s.milestones for s in new), "loss": bool(lost(new))}
+        return next((name for name in wanted if seen.get(name)), "")
+
     def refine_if_due(self, before: int) -> None:
         agent, s = self.agent, self.settings
+        # The last step's own effect shows in the key of the next one only, so the world is looked at once more.
+        unchanged = self.counters["unchanged"] + (self.env.observe().key == self.counters["key"])
         cause = "schedule" if self.schedule.due(before, agent.t) else "asked" if agent.refine_asked else \
-            "stall" if 0 < s.stall <= self.counters["unchanged"] else ""
+            "stall" if 0 < s.stall <= unchanged else self.event(before)
         size, agent.refine_asked = max(s.window, agent.refine_asked), 0
         if not cause or s.frozen:
             return
         window = sorted(agent.steps[-2 * size:], key=lambda step: step.t)[-size:]
-        row = refine(agent.harness, window, self.env.observe().text, self.recorder.ask, step=agent.t, cause=cause,
-                     tools=sorted(agent.all_tools), on_edit=self.on_edit)
+        ask, make = self.recorder.ask, self.guard.refine if self.guard else refine
+        row = make(agent.harness, window, self.env.observe().text, ask, step=agent.t, cause=cause, on_edit=self.on_edit,
+                   tools=sorted(agent.all_tools), api=skill_api(self.env.tools), dry_run=agent.dry_run, retire=not s.no_retire,
+                   **({"review": lambda harness, edits: review(harness, edits, ask)} if s.review else {}))
         append_row(self.folder / "refinements.jsonl", row)
         self.refinements.append(row)
-        self.counters["unchanged"] = 0
+        if s.rollback:
+            commit(agent.harness, rollback(agent.harness, self.edits, agent.steps, self.refinements, s.rollback, agent.t), self.on_edit)
+        self.counters["unchanged"] = -1      # this step's own effect has been counted
         self.shoot(agent.t)
+
+    def improve_if_due(self) -> None:
+        """--colearn: after each iteration score, relabel and train; theta_{k+1} plays on in the same game with the same H."""
+        agent, s, k, made, ask = self.agent, self.settings, self.theta["k"], self.theta["made"], self.recorder.ask
+        if not s.colearn or agent.t < s.iteration * (k + 1):
+            return
+        outs = [self.folder / f"theta_{i}" for i in range(1, k + 2)]
+        iteration(k, outs[-1], agent.steps, self.edits, self.env.tools, agent.harness.tools, since=self.theta["since"],
+                  size=s.iteration, judge=rule_judge if s.model_of("judge") == "scripted" else model_judge(ask),
+                  ask=None if s.model_of("teacher") == "self" else ask, context=s.context)
+        if self.live and train(s.model, outs[made - 1] if made else None, [d / "shard.jsonl" for d in outs], outs[-1],
+                               s.trainer_python, s.weights, s.base_url):
+            made = k + 1
+        self.theta = {"k": k + 1, "since": agent.t, "made": made}
+        self.load_theta()
+        if s.reset_each:
+            fresh = open_game(s)
+            self.env.load(fresh.save())
+            getattr(fresh, "close", lambda: None)()
+
+    def load_theta(self) -> None:
+        """The newest theta answers for the agent's model from now on."""
+        s, out = self.settings, self.folder / f"theta_{self.theta['made']}"
+        if self.live and self.theta["made"]:
+            name = f"student:{out / 'theta.npz'}" if s.is_student() else adapter(out).name
+            self.models[s.model] = open_named(s, self.folder, name)
 
     def play(self, bar: tqdm) -> str:
         """Step until a limit; returns its name. Whatever interrupts it, the last checkpoint and the logs hold everything."""
         saved, s = -EVERY, self.settings
         if self.agent.vision is None:        # the probe is a logged reply as any other, so a replay knows the answer too
-            told = s.vision != "auto" or s.model == "scripted" or self.env.observe().frame is None
+            told = s.vision != "auto" or s.model == "scripted" or s.is_student() or self.env.observe().frame is None
             self.agent.vision = s.vision == "on" if told else saw(self.recorder.ask("probe", PROBE, []))
         while True:
             while self.people and self.people[0].step <= self.agent.t:
@@ -166,8 +223,9 @@ class Run:
             if stopped:
                 return stopped
             before = self.agent.t
-            self.agent.step()
+            self.guard.step(self.agent) if self.guard else self.agent.step()
             self.refine_if_due(before)
+            self.improve_if_due()
             self.show(bar)
             if before < 12 <= self.agent.t and (self.share() or 1) < 0.7 and self.live:
                 print(f"run.py: only {self.share():.0%} of the input came from the cache after turn 3", file=sys.stderr)
@@ -181,6 +239,8 @@ class Run:
 
     def close(self) -> None:
         self.agent.sandbox.close()
+        if self.guard:
+            self.guard.close()
         for model in self.models.values():
             getattr(model, "close", lambda: None)()
         if hasattr(self.env, "close"):
@@ -202,8 +262,9 @@ class Run:
         for name in self.env.observe().state["progress"]["milestones"]:
             lines.append(f"{name:28s} {at[name]:6d} {s['milestones'][name]:8d}" if name in at else f"{name:28s} {'-':>6s} {'-':>8s}")
         for row in self.refinements:
-            did = [f"{p['part']}: {len(p['edits'])} edit{'s' if len(p['edits']) != 1 else ''}" if p["status"] == "edited" else f"{p['part']}: failed"
+            did = [f"{p['part']}: {len(p['edits'])} edit{'s' if len(p['edits']) != 1 else ''}" if p["status"] == "edited" else f"{p['part']}: {p['status']}"
                    for p in row["passes"] if p["status"] != "unchanged"]
+            did += [f"upkeep: {len(row['upkeep'])} edit{'s' if len(row['upkeep']) != 1 else ''}"] if row.get("upkeep") else []
             seen = ", ".join(dict.fromkeys(x["name"] for x in row["signatures"])) or "no failure"
             lines.append(f"refined at step {row['step']} ({row['cause']}; {seen}): {', '.join(did) or 'no change'}; H version {row['version']}")
         lines += self.recorder.bill(s["cached_share"])
@@ -252,6 +313,8 @@ def main(argv: list[str] | None = None) -> int:
         if not settings.resume:
             new_folder(settings, folder)
         with locked(folder):
+            if settings.resume:
+                take_up(folder)
             run = Run(settings, folder, env, models)
             status, stopped = play(run)
             print(json.dumps(run.summary(stopped)) if settings.json else run.table(stopped))

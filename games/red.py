@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from games.red_data import (BADGES, BARS, FACING, JUMPS, LEDGES, LETTERS, STEP, THINGS, Cartridge, at, bcd, decode, milestones,
-                            number, peek, rows, string, word)
+                            number, peek, records, string, word)
 
 LEGEND = {"P": "you", ".": "floor", "#": "wall", "~": "tall grass", "W": "water", "D": "door", "S": "stairs",
           "N": "person", "O": "ball", "B": "boulder", "!": "sign", "↓": "ledge down", "←": "ledge left",
@@ -110,7 +110,7 @@ class Red(Cartridge):
 
     def people(self, mem: Any) -> list[dict]:
         """Sprites on the screen that are really there: in use, not switched off by the map's toggle list, and drawn."""
-        toggles = takewhile(lambda row: row[0] != 0xFF, rows(mem, 0xD5CE, 17, 2))
+        toggles = takewhile(lambda row: row[0] != 0xFF, records(mem, 0xD5CE, 17, 2))
         hidden = {slot for slot, flag in toggles if mem[0xD5A6 + flag // 8] >> flag % 8 & 1}
         out, bare = [], not self.ui_open(mem) and not mem[0xD057]
         for i in range(1, min(mem[0xD4E1], 14 if self.version == "yellow" else 15) + 1):      # 15 is Pikachu, which steps aside
@@ -124,7 +124,7 @@ class Red(Cartridge):
     def warps(self, mem: Any, tiles: list[list[int | None]]) -> list[dict]:
         name = lambda n: self.map_name(mem, mem[0xD365] if n == 0xFF else n)                  # FF: back to where one came from
         return [{"x": x, "y": y, "dest_map": name(to), "how": self.way_out(mem, tiles, x, y)}
-                for y, x, _, to in rows(mem, 0xD3AF, min(mem[0xD3AE], 32), 4) if y < len(tiles) and x < len(tiles[0])]
+                for y, x, _, to in records(mem, 0xD3AF, min(mem[0xD3AE], 32), 4) if y < len(tiles) and x < len(tiles[0])]
 
     def edges(self, mem: Any, tiles: list[list[int | None]], passable: frozenset[int]) -> dict[str, list]:
         """[[x1, y1, x2, y2], ...] each. blocked_edges: neighbours at two heights, that no step joins either way though both
@@ -146,7 +146,7 @@ class Red(Cartridge):
         symbols = {tile: self.mark(mem, tile, passable) for tile in {t for row in tiles for t in row}}
         seen = lambda x, y: not dark or self.in_view(mem, x, y)
         grid = [[symbols[tile] if seen(x, y) else " " for x, tile in enumerate(row)] for y, row in enumerate(tiles)]
-        signs = [{"x": x, "y": y} for y, x in rows(mem, 0xD4B1, min(mem[0xD4B0], 16), 2) if seen(x, y)]
+        signs = [{"x": x, "y": y} for y, x in records(mem, 0xD4B1, min(mem[0xD4B0], 16), 2) if seen(x, y)]
         warps, objects = [w for w in self.warps(mem, tiles) if seen(w["x"], w["y"])], self.people(mem)
         edges = {kind: [e for e in found if seen(*e[:2]) and seen(*e[2:])]
                  for kind, found in self.edges(mem, tiles, passable).items()}
@@ -268,7 +268,8 @@ class Red(Cartridge):
     def read(self, mem: Any) -> dict:
         """State of the game as a JSON-able dict: what `get_game_state` and `get_map_data` (its "map") give to skills."""
         world, menu, party = self.map(mem), self.menu(mem), self.party(mem)
-        bag = [{"name": self.label(mem, "item", item), "quantity": n} for item, n in rows(mem, 0xD31E, min(mem[0xD31D], 20), 2)]
+        items = records(mem, 0xD31E, min(mem[0xD31D], 20), 2)
+        bag = [{"name": self.label(mem, "item", item), "quantity": n} for item, n in items]
         ones = lambda a: sum(bin(byte).count("1") for byte in mem[a:a + 19])
         state = {"context": self.context(mem, menu), "location": world["location"], "player_position": world["player"],
                  "facing": FACING.get(mem[0xC109], "down"), "money": bcd(mem[0xD347:0xD34A]), "player": string(mem, 0xD158),
@@ -286,24 +287,20 @@ class Red(Cartridge):
         """Milestones whose condition holds now."""
         return [name for name, holds in self.milestones.items() if holds(mem)]
 
-    def ahead(self, state: dict, direction: str) -> str:
-        """Symbol of the cell next to the player in `direction`; ' ' beyond the map's edge."""
-        (dx, dy), pos = STEP[direction], state["player_position"]
-        return at(state["map"]["grid"], pos["x"] + dx, pos["y"] + dy) or " "
-
     def feedback(self, button: str, before: dict, after: dict) -> str:
         """What one press did, in a line: a step taken, a step blocked and by what, or the text that it brought up."""
         spot = lambda s: (s["player_position"]["x"], s["player_position"]["y"])
         walking, old, new = before["context"] == "overworld", before["menu"] or {}, after["menu"] or {}
         facing = button.lower() if button.lower() in STEP else before["facing"]
-        (x, y), (dx, dy), front = spot(before), STEP[facing], self.ahead(before, facing)
+        (x, y), (dx, dy), grid = spot(before), STEP[facing], before["map"]["grid"]
+        front = at(grid, x + dx, y + dy) or " "          # what lies ahead; " ": beyond the map's edge
         if after["battle"] and not before["battle"]:
             return f"{button} '{front}' {(x, y)}: a battle begins: " + " / ".join(after["screen"][-2:])[:160]
         if old != new and old.get("kind") == new.get("kind"):
             return f"{button}: cursor on {new['cursor'] or 'nothing'}"
         hurt = self.hurt(before["battle"], after["battle"])
         if after["screen"] and after["screen"] != before["screen"]:
-            if front == "C" and at(before["map"]["grid"], x + 2 * dx, y + 2 * dy) == "N":     # one talks across a counter
+            if front == "C" and at(grid, x + 2 * dx, y + 2 * dy) == "N":     # one talks across a counter
                 front, dx, dy = "N", 2 * dx, 2 * dy
             where = f" at '{front}' {(x + dx, y + dy)}" if walking else f" on {old['cursor']}" if old else ""
             lines = after["screen"][-2:] if after["battle"] else after["screen"]
@@ -317,6 +314,8 @@ class Red(Cartridge):
 
     def hurt(self, old: dict | None, new: dict | None) -> str:
         """What a press in a battle took: from the enemy's bar, in 48ths, and from own HP."""
+        if old and new and old["kind"] != new["kind"] == "lost":
+            return " [the battle is lost]"
         if not (old and new and old.get("enemy") and new.get("enemy")):
             return ""
         foe, bar, own = new["enemy"], old["enemy"]["hp_bar"], (old.get("own_hp"), new.get("own_hp"))

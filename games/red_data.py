@@ -6,8 +6,8 @@ of species, moves, items, types and trainers are never shipped: they are read fr
 import hashlib
 import re
 import sys
+from collections import namedtuple
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +39,8 @@ def tiles(words: str) -> frozenset:
     return frozenset(pair if len(pair) > 1 else min(pair) for pair in ids)
 
 
-@dataclass(frozen=True)
-class Tileset:
-    """A row of red_tilesets.txt."""
-
-    passable: frozenset[int] = frozenset()
-    doors: frozenset[int] = frozenset()
-    warps: frozenset[int] = frozenset()
-    water: frozenset[int] = frozenset()
-    spinners: frozenset[int] = frozenset()
-    trees: frozenset[int] = frozenset()
-    heights: frozenset[frozenset[int]] = frozenset()
-    surf_heights: frozenset[frozenset[int]] = frozenset()
-
-
+# A row of red_tilesets.txt: sets of tile ids, the last two of pairs.
+Tileset = namedtuple("Tileset", "passable doors warps water spinners trees heights surf_heights", defaults=[frozenset()] * 8)
 TILESETS = [Tileset(*map(tiles, row.split("|")[1:])) for row in lines("red_tilesets.txt")]    # by id
 MAPS = lines("red_maps.txt")                                                                  # by id
 LETTERS = {int(first, 16) + i: letter for first, *letters in map(str.split, lines("red_letters.txt"))
@@ -70,7 +58,7 @@ def number(mem: Any, a: int) -> int:
     return mem[a] << 8 | mem[a + 1]
 
 
-def rows(mem: Any, a: int, count: int, size: int) -> list[list[int]]:
+def records(mem: Any, a: int, count: int, size: int) -> list[list[int]]:
     """`count` records of `size` bytes."""
     return [mem[i:i + size] for i in range(a, a + size * count, size)]
 
@@ -187,14 +175,11 @@ class Cartridge:
         self.at = {kind: row[:2] for kind, row in TABLES.items()} | {"type": TYPES}
 
     def rom(self, path: str) -> bytes:
-        """The cartridge's bytes, from the user's own file; a changed ROM is warned of. Raises BadInput."""
+        """The cartridge's bytes, from the user's own file; a changed ROM is warned of. Raises BadInput, OSError."""
         if not path:
             raise BadInput("red, blue and yellow need your own ROM: --rom PATH, or the environment variable CH_ROM; "
                            "without one, --game lantern plays")
-        try:
-            data = Path(path).read_bytes()
-        except OSError as e:
-            raise BadInput(f"{path} can't be read ({e.strerror}): --rom or CH_ROM takes the path of your own .gb file") from None
+        data = Path(path).read_bytes()
         self.version, warning = identify(data, path)
         self.name = self.version                       # a checkpoint of Blue is not one of Red
         for kind, (bank, a, start) in TABLES.items():

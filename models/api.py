@@ -1,6 +1,6 @@
 """Any OpenAI-compatible chat-completions server: OpenAI, Gemini, OpenRouter, Anthropic, vLLM, llama.cpp, Ollama, LM Studio ...
 
-    python run.py --model gpt-5-mini                                    key from OPENAI_API_KEY; the others: see PROVIDERS
+    python run.py --model gpt-5-mini                                    key from OPENAI_API_KEY; the others: see providers.txt
     python run.py --model qwen3-8b --base-url http://localhost:8000/v1  a local server; its key, if any, in OPENAI_API_KEY
 
 One call is a loop: post, read; when a cause can be removed (`adapt`), remove it; when waiting helps (`pause`), wait; else
@@ -22,18 +22,10 @@ from urllib.parse import urlsplit
 import requests
 
 from models import Message, ModelError, Reply, Usage, digest
-from models.wire import (Fault, addressed, call_schema, fault, flat, loads, pictures, priced, read_message, shorter, size,
+from models.wire import (Fault, addressed, call_schema, fault, flat, lines, loads, pictures, priced, read_message, shorter, size,
                          tokens, without_pictures, without_text)
 
-PROVIDERS = [                        # (prefix of the model's name, base URL, environment variables of the key)
-    (("gpt-", "o3", "o4"), "https://api.openai.com/v1", "OPENAI_API_KEY"),
-    (("gemini-",), "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY GOOGLE_API_KEY"),
-    (("claude-",), "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
-    (("deepseek-",), "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
-    (("mistral-",), "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
-    (("grok-",), "https://api.x.ai/v1", "XAI_API_KEY"),
-    ((), "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),          # names with a slash: vendor/model
-]
+PROVIDERS = [(url, variables.split(","), prefixes) for url, variables, *prefixes in map(str.split, lines("providers.txt"))]
 CONNECT, READ, DEADLINE = 10, 600, 900           # seconds: to connect, between two bytes, for one call with all its retries
 TRIES, CAP = 8, 60                               # tries of one call; longest wait of our own, seconds
 LIMIT = {"quota": 2, "timeout": 2, "empty": 2}   # retries of these kinds; all others up to TRIES
@@ -41,24 +33,24 @@ OUTPUT = 8192                                    # tokens of a reply, at first; 
 MUTE = 3                                         # replies in a row without a valid call before the other channel is tried
 
 
-def provider(name: str, base_url: str) -> tuple[str, str]:
+def provider(name: str, base_url: str) -> tuple[str, list[str]]:
     """(base URL, environment variables of the key). A known host keeps its key's name when it is given as --base-url."""
     if base_url:
-        same = [p for p in PROVIDERS if urlsplit(p[1]).hostname == urlsplit(base_url).hostname]
-        return base_url.rstrip("/"), same[0][2] if same else "OPENAI_API_KEY"
-    found = next((p for p in PROVIDERS if name.startswith(p[0])), PROVIDERS[-1] if "/" in name else None)
-    if found is None:
-        raise ModelError(f"--model {name}: no provider known for this name; give --base-url URL, or use --model scripted")
-    return found[1:]
+        same = (p for p in PROVIDERS if urlsplit(p[0]).hostname == urlsplit(base_url).hostname)
+        return base_url.rstrip("/"), next(same, ("", ["OPENAI_API_KEY"]))[1]
+    for url, variables, prefixes in PROVIDERS:
+        if name.startswith(tuple(prefixes)) or "/" in prefixes and "/" in name:
+            return url, variables
+    raise ModelError(f"--model {name}: no provider known for this name; give --base-url URL, or use --model scripted")
 
 
-def read_key(name: str, variables: str, needed: bool) -> str:
-    key = next(filter(None, (os.environ.get(v, "").strip() for v in variables.split())), "")
+def read_key(name: str, variables: list[str], needed: bool) -> str:
+    key = next(filter(None, (os.environ.get(v, "").strip() for v in variables)), "")
     if needed and not key:
-        raise ModelError(f"--model {name} needs a key: set {variables.split()[0]}, or use --base-url for a local server, "
+        raise ModelError(f"--model {name} needs a key: set {variables[0]}, or use --base-url for a local server, "
                          "or --model scripted")
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise ModelError(f"the key in {variables} holds a space or a character that can't be sent; set it again")
+        raise ModelError(f"the key in {variables[0]} holds a space or a character that can't be sent; set it again")
     return key
 
 
@@ -217,7 +209,7 @@ class Api:
         said = f"answered {f.status}: {f.text}" if f.status else f"does not answer ({f.text}); check --base-url and the network"
         said += f" (after {tries} tries)" if tries > 1 else ""
         said += f"; it asks to wait {f.wait:.0f} s, more than a call may take" if late and f.wait else ""
-        said += f"; check the key in {self.variables.replace(' ', ' or ')}" if f.status in (401, 403) else ""
+        said += f"; check the key in {' or '.join(self.variables)}" if f.status in (401, 403) else ""
         raise ModelError(self.redact(f"{self.url} {said}"))
 
     # -- a context that is too long

@@ -23,8 +23,19 @@ RULES = {                                                # what it adds to the p
     "unexplored_exits": "Take doors that you have not taken yet.",
     "tool_errors": "Read the error of a failed call before the next one.",
     "repeated_failing_call": "Never send a call again that has failed twice with the same arguments.",
+    "schema_mismatch": "When a call was not carried out, compare its arguments with what the tool takes before the next one.",
+    "no_tool_call": "Answer with a tool call each time.",
     "stall": "When nothing changes, do something of another kind.",
+    "nonzero_exit": "When a command fails, read its output, and look in the notes for the way that works here.",
+    "invalid_call": "Look at a tool's schema before you call it.",
+    "cycle": "When two actions take turns and nothing comes of it, stop and try a third.",
+    "same_result": "Do not ask again for what you have been told already.",
+    "repeated_script": "When you write a script for the second time, save it as a skill and use that.",
+    "cut_session": "Save what is done in small steps: a session may end at any moment.",
+    "no_final_message": "End with a message that says what was done.",
+    "token_blowup": "Look at long output in parts: never print a whole file or log.",
 }
+NOTED = {"nonzero_exit": "Fails here", "invalid_call": "Call that was refused", "repeated_script": "Script written again and again"}    # a note's title
 HEAD = '''# Walk to args x, y ({how}). The tables were learned from the trajectory.
 OPEN = {open}
 LEAP = {leap}
@@ -187,6 +198,9 @@ def refine(part: str, question: str) -> dict:
         return {"analysis": ", ".join(names) or "no failure", "prompt": "\n".join([current, *(f"- {rule}" for rule in new)]) if new else None}
     if part == "sub":
         return refine_subagents(window, current)
+    if part == "memory" and (new := [(NOTED[n], text) for n, text in re.findall(r"^- (\w+) \([^)]*\): (.*)$", found, re.M)
+                                     if n in NOTED and f"content: {text}" not in current]):
+        return {"analysis": ", ".join(names), "create": [{"title": f"{title}: {text[:60]}", "content": text, "why": "a signature of the sessions"} for title, text in new[:5]]}
     return refine_skills(window, current) if part == "skills" else refine_memory(window, current)
 
 
@@ -212,11 +226,13 @@ def refine_subagents(window: str, current: str) -> dict:
 def refine_skills(window: str, current: str) -> dict:
     have, out = entries(current), {"analysis": "", "create": [], "update": []}
     for name, (code, why) in {"walk_to": walker(window, have.get("walk_to")), "fight": fighter(window, have.get("fight"))}.items():
+        example = {"x": 1, "y": 1} if name == "walk_to" else {}
         if code and name in have:
-            out["update"].append({"id": have[name][0], "code": code, "why": why})
+            out["update"].append({"id": have[name][0], "code": code, "example": example, "why": why})
         elif code:
             about = {"walk_to": "walks to the cell args x, y on the current map", "fight": "chooses moves until the battle is over"}
-            out["create"].append({"name": name, "description": about[name], "code": code, "path": "movement" if name == "walk_to" else "battle", "why": why})
+            out["create"].append({"name": name, "description": about[name], "code": code, "path": "movement" if name == "walk_to" else "battle",
+                                  "example": example, "why": why})
         out["analysis"] += f"{name}: {why}. "
     return out
 
@@ -258,16 +274,19 @@ def walker(window: str, have: tuple | None) -> tuple[str, str]:
     for symbol, ways in shut.items():
         if len(ways) >= 2 and symbol not in leap:
             shut[symbol] = sorted(n for n in DIRECTION if n.isupper() == ways[0].isupper())
-    if not opens:
-        return "", "no step was taken"
+    if len({n for ways in opens.values() for n in ways}) < 2:
+        return "", "too few steps were taken"
+    broken = re.search(r"^last run failed:.*, (line \d+)\n(?:  .*\n)*  (.*)", body, re.M)
     weak = have is not None and not searching and have[2] >= 2 and have[3] < 0.9 * have[2]
-    if dump(tables) == known and not weak:
+    if dump(tables) == known and not weak and not broken:
         return "", "nothing new about walking"
     names = sorted({n for ways in opens.values() for n in ways} | set(leap.values()))
     act = "tools['press_buttons'](buttons=[{}[0]], reasoning='walk')" if names[0].isupper() else "tools['move'](direction={}[0])"
     template, how = (SEARCH, "by search") if searching or weak else (STRAIGHT, "straight")
     code = template.format(open=dump(opens), leap=dump(leap), away=dump(away), cost=dump(cost), shut=dump(shut), how=how, act_free=act.format("free"),
                            act_path=act.format("path"), moves=json.dumps({n: DIRECTION[n] for n in names}))
+    if broken:
+        return code, f"it broke at {broken[1]} ({broken[2]}): written anew from its tables"
     return code, f"{have[3]} of {have[2]} walks succeeded: search instead" if weak else f"symbols that let a step through: {' '.join(sorted(opens))}"
 
 

@@ -45,13 +45,8 @@ class Local(Api):
         self.tag = "local"                       # the port is another one in each run
 
     def close(self) -> None:
-        self.child.stdin.close()
-        try:
-            self.child.wait(10)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            self.child.wait()
-        self.child.stdout.close()
+        with self.child:             # its stdin ends, and so does it
+            self.child.stdin.close()
 
 
 def weights() -> Path:
@@ -74,10 +69,9 @@ def serve(port: int, context: int = Local.context, adapter: str = "") -> None:
         lora = xllamacpp.CommonAdapterLoraInfo()
         lora.path, lora.scale = adapter, 1.0
         params.lora_adapters = [lora]
-    server = xllamacpp.Server(params)
+    server = xllamacpp.Server(params)        # noqa: F841 (it serves as long as there is a name for it)
     os.write(out, f"{READY}\n".encode())
     sys.stdin.read()
-    del server
     os._exit(0)
 
 

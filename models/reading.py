@@ -105,7 +105,7 @@ def read_observation(text: str, view: View) -> None:
 
 def read_overview(text: str, view: View) -> None:
     """Memory titles: things known, doors and where they lead, places explored, objectives."""
-    for path, id, place, x, y, shut, door in ENTRY.findall(text):
+    for path, id, place, x, y, shut, door in sorted(ENTRY.findall(text), key=lambda found: found[1]):      # as they were found
         cell = (place, int(x), int(y))
         if path.startswith("objectives"):
             continue
@@ -115,7 +115,7 @@ def read_overview(text: str, view: View) -> None:
         view.known[cell] = len(view.known)
         if door:
             view.leads[cell] = door
-    view.objectives = [(id, place, (int(x), int(y)) if x else None) for id, place, x, y in GOAL.findall(text)]
+    view.objectives = [(id, place, (int(x), int(y)) if x else None) for id, place, x, y in sorted(GOAL.findall(text))]
     for place, x, y, symbol, said in re.findall(r"^- \S+: (\w+) \((-?\d+), (-?\d+)\): '(.)' says: (.*)$", text, re.M):
         view.maps[place].setdefault((int(x), int(y)), symbol)      # the legend may tell what it is
         view.texts.setdefault((place, int(x), int(y)), said)
@@ -150,9 +150,9 @@ def read_results(text: str, view: View) -> None:
             view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
             view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
     view.bumps += text.count("blocked") if '"goal"' in text else 0
-    # A walk that a battle or something new broke off did not fail.
-    if goal := re.search(r'"success": false, "from": .*?"goal": \[(-?\d+), (-?\d+)\], "in": "overworld", "things": \[\]', text):
-        view.failed[view.at((int(goal[1]), int(goal[2])))] += 1
+    # A walk that a battle or something new broke off did not fail; one that never left its cell did.
+    if goal := re.search(r'"success": false, "from": (\[.*?\]), "at": (\[.*?\]), "goal": \[(-?\d+), (-?\d+)\], "in": "overworld", "things": \[(\]?)', text):
+        view.failed[view.at((int(goal[3]), int(goal[4])))] += bool(goal[5]) or goal[1] == goal[2]
 
 
 def read_context(messages: list[Message]) -> View:

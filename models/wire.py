@@ -17,12 +17,19 @@ from jsonschema import Draft202012Validator
 
 from models import NUDGE, Call, Message, Reply, Usage, digest
 
-RULES = [line.split(None, 1) for line in Path(__file__).with_name("faults.txt").read_text(encoding="utf-8").splitlines()
-         if line and line[0] != "#"]
 BLOCKED = ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "image_safety", "refusal")
 KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name")      # what every server takes
 SENTINEL = {"google": {"thought_signature": "skip_thought_signature_validator"}}     # for calls that Gemini did not make
 CALLS, DEPTH = 32, 60                # calls kept of one reply; how deep JSON may be nested
+
+
+def lines(name: str) -> list[str]:
+    """The rows of a table beside this file."""
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return [row for row in text.splitlines() if row and row[0] != "#"]
+
+
+RULES = [row.split(None, 1) for row in lines("faults.txt")]            # (kind, pattern)
 
 
 @dataclass(eq=False)

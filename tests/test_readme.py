@@ -13,7 +13,15 @@ FILES = {
     "harness.py": "H: dataclasses, validated edits, `H ⊕ Δ`, versions, undo",
     "env.py": "the `Env` contract, Observation, Step, the PyBoy environment",
     "ch.py": "one turn: context → model → calls → results; tools, sub-agents",
-    "refiner.py": "the schedule, failure signatures, the four passes",
+    "signatures.py": "window → failure signatures",
+    "refiner.py": "the schedule, the four passes: window → Δ",
+    "reuse.py": "near-duplicates, confidence, retirement",
+    "people.py": "edits reviewed as diffs, H edited by hand",
+    "cases.py": "situations out of the run, and what is to come of them",
+    "guard.py": "a candidate H against live H on forks; commit or not",
+    "prm.py": "the process reward model: windows → rewards in [0, 1]",
+    "sft.py": "low-reward windows → teacher labels → a shard → the next θ",
+    "rebuild.py": "what the model was sent, rebuilt from the log",
     "run.py": "the loop, checkpoint, resume, replay",
     "settings.py": "a field is a flag; what the flags open",
     "runlog.py": "a run's files: append-only logs, the reply log, the lock",
@@ -22,6 +30,8 @@ FILES = {
     "models/scripted.py": "the offline model as the agent",
     "models/reading.py": "what it makes of its messages",
     "models/learner.py": "the offline model as the Refiner: a rule learner",
+    "models/student.py": "the numpy student: the calls that a state offers",
+    "models/theta.py": "its θ: a low-rank softmax; soft SFT, offline GRPO",
     "models/api.py": "any OpenAI-compatible server: retries, budgets, money",
     "models/wire.py": "how servers differ: messages, replies, faults, prices",
     "models/local.py": "a tiny real model on llama.cpp's server",
@@ -30,16 +40,23 @@ FILES = {
     "games/red_data.py": "what it knows of the cartridge: tiles, names, identity",
     "games/lantern.py": "the open cartridge: only what differs from Red",
     "games/cartridge/build.py": "builds lantern.gb from its source",
+    "tools/workspace.py": "H ⇄ a coding agent's workspace tree; its specification",
+    "tools/bootstrap.py": "H from any form: run, reference's folder, tree; export, import",
+    "tools/foreign.py": "coding agents' logs → steps and failure signatures",
+    "tools/evolve.py": "the four passes over a workspace and its logs",
     "tools/lora.py": "theta as a LoRA: run the trainer, load, canary",
     "tools/lora_trainer.py": "the trainer's own process: soft SFT, GRPO",
     "tools/lora_demo.py": "the whole chain on a real model, on a CPU",
     "tools/report.py": "a run as tables; press cost of walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
+    "tools/stream.py": "a stream of tasks under guards: what is learned and forgotten",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
-FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
-           "games.red", "games.red_data", "games.lantern", "games.cartridge", "tools.lora_trainer"],
-          ["harness", "tools.lora"], ["env"], ["games.toy", "refiner"], ["ch", "settings"], ["run"], ["tools.report"], ["tools.sweep", "tools.lora_demo"]]
+FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner",
+           "models.student", "models.theta", "sandbox", "games.red", "games.red_data", "games.lantern", "games.cartridge", "tools.lora_trainer"],
+          ["harness", "tools.lora"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"],
+          ["games.toy", "reuse", "signatures", "cases", "prm"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild"],
+          ["tools.evolve", "sft", "guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream", "tools.lora_demo"]]
 
 
 def tracked():
@@ -78,7 +95,7 @@ def test_every_path_and_flag_that_the_readme_names_exists():
 
 def test_the_budget():
     card = [n for n in CARD if (ROOT / n).exists()]
-    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 5_900
+    assert sum(map(lines, card)) <= 1_900 and sum(map(lines, tracked())) <= 9_000
     assert all(lines(n) <= 400 for n in tracked())
     for name in tracked():
         for node in ast.walk(ast.parse((ROOT / name).read_text())):

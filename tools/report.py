@@ -76,9 +76,9 @@ def milestones(log: Log) -> str:
 
 
 def refinements(log: Log) -> str:
-    edit = {e.version: "+~-"[("create", "update", "delete").index(e.op)] + (e.id or e.part) for e in log.edits}
-    made = lambda p: " ".join(edit.get(v, "?") for v in p["edits"])
-    did = lambda p: "failed: " + p["part"] if p["status"] == "failed" else made(p)
+    sign = {"create": "+", "update": "~", "delete": "-"}             # subtle: a guarded candidate is many edits of one version
+    made = lambda p: " ".join(sign[e.op] + (e.id or e.part) for e in log.edits if e.version in p["edits"] and e.part == p["part"])
+    did = lambda p: f"{p['status']}: {p['part']}" if p["status"] in ("failed", "refused") else made(p)
     rows = ([r["step"], r["cause"], ", ".join(dict.fromkeys(s["name"] for s in r["signatures"])) or "-",
              " ".join(filter(None, map(did, r["passes"]))) or "nothing"] for r in log.refinements)
     return table("Refinements (+ created, ~ updated, - deleted)", "step|cause|signatures|changed", rows)
