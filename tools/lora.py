@@ -119,7 +119,7 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
     settings. Raises TrainError, and then `out` is not there.
     """
     if unknown := set(changes) - set(COMMON) - set(MODES["sft"]):
-        raise BadInput(f"no such setting of the trainer: {sorted(unknown)[0]}; there are {', '.join(COMMON | MODES['sft'])}")
+        raise BadInput(f"no such setting of the trainer: {min(unknown)}; there are {', '.join(COMMON | MODES['sft'])}")
     work, device = out.with_name(out.name + ".part"), gpu()
     base = str(Path(model).resolve()) if Path(model).exists() else model
     config = COMMON | MODES[mode] | changes | {"mode": mode, "model": base}
