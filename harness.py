@@ -247,7 +247,7 @@ class Harness:
                 title = getattr(entry, "title", None) or entry.name
                 hint = getattr(entry, "description", "") or ", ".join(filter(None, (getattr(entry, "location", ""), getattr(entry, "coordinates", ""))))
                 use = self.uses.get(id)
-                count = f" [used {use.calls}, ok {use.successes}]" if use else ""
+                count = " (inherited)" * (entry.source == "bootstrapped") + (f" [used {use.calls}, ok {use.successes}]" if use else "")
                 where = f"{entry.path.strip('/')}/" if entry.path.strip("/") else ""
                 lines.append(f"- {where}{id}: {title}" + (f": {' '.join(hint.split())[:160]}" if hint else "") + count)
         return "\n".join(lines)

@@ -298,9 +298,11 @@ def fighter(window: str, have: tuple | None) -> tuple[str, str]:
 def refine_memory(window: str, current: str) -> dict:
     """What was read, and where: one entry a sign or person; which door leads where; places that are explored."""
     found: dict[str, tuple[str, str, str]] = {}
-    last = ""
-    for line in re.findall(r"^\[\d+\] (.*)$", window, re.M):
-        place = (re.search(r" at (\w+) \(", line) or ["", ""])[1]
+    last, reached, lines = "", {}, re.findall(r"^\[\d+\] (\S+ at (\w+) (\(\d+, \d+\)).*)$", window, re.M)
+    for (line, place, _), (_, to, spot) in zip(lines, lines[1:] + lines[-1:]):
+        if names := re.search(r" MILESTONES (.*)$", line):
+            at, how = (f"{to} {spot}", "on arrival") if to != place else (last, f"by {found[last][0][:3]}") if last else ("", "")
+            reached |= {names[1]: (at, how)} if at and names[1] not in reached else {}
         for name, symbol, x, y, to, to_x, to_y, _ in MOVE.findall(line):
             if to and name in DIRECTION:
                 dx, dy = DIRECTION[name]
@@ -314,21 +316,27 @@ def refine_memory(window: str, current: str) -> dict:
         for page in re.findall(r"\"A: text: ([^\"]*)", line):                              # the pages that follow, in a helper's turns too
             if last in found and "battle" not in line and page not in found[last][0]:
                 found[last] = (f"{found[last][0][:700]} / {page}", *found[last][1:])
+        if BEGIN.search(line):
+            last = ""
         if done := re.search(r"\b(\w+) is explored", line):
             found[done[1]] = ("explored", done[1], "")
     vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\".*?\"in\": \"overworld\", \"things\": \[\]", window, re.M))
     for place, cell in vain:
         if f"{place} {cell}: leads to" not in current:
             found.setdefault(f"{place} {cell}", ("no way there yet", place, cell.strip("()")))
-    have = {title.split(": ")[0]: (id, body) for title, (id, body, *_) in entries(current).items()}
-    new, more = [], []
+    have = {title.split(": ")[0]: (id, body) for title, (id, body, *_) in entries(current).items() if "path: milestones" not in body}
+    new = [{"title": f"{at}: {names} {how}", "path": "milestones", "source": "evolved", "why": "progress: where it was made"}
+           for names, (at, how) in reached.items() if f": {names} " not in current]
+    more = []
     for title, (text, place, at) in found.items():
         entry = {"title": " ".join(f"{title}: {text[:160]}".replace("▼", "").split()), "content": text}
-        if f"title: {title}: " not in current:
+        if title not in have:
             new.append({**entry, "location": place, "coordinates": at, "path": "places", "source": "evolved", "why": "came up in the window"})
             continue
-        id, body = have.get(title, ("", text))
+        id, body = have[title]
         longer = f"content: {text.split(' / ')[0]}" in body and text.count(" / ") > body.count(" / ") / 2
-        if id and text not in body and (longer or "no way there yet" in body):           # the text goes on; the way is found
-            more.append({**entry, "id": have[title][0], "why": "more is known now"})
+        if "source: bootstrapped" in body:               # what was inherited counts again from here on
+            more.append({**entry, "id": id, "source": "evolved", "why": "seen in this run, too"})
+        elif text not in body and (longer or "no way there yet" in body):                # the text goes on; the way is found
+            more.append({**entry, "id": id, "why": "more is known now"})
     return {"analysis": f"{len(new)} new facts", "create": new[:5], "update": more[:5]}

@@ -16,8 +16,7 @@ TOUCH = ("person", "sign", "ball", "boulder")            # things to face and in
 PLAIN = ("you", "floor", "wall", "tall grass", "water", "counter", "small tree", "not visible", "spinner")
 SIDES = {"north": (0, -1), "south": (0, 1), "west": (-1, 0), "east": (1, 0)}
 ORDER = re.compile(r"[Ff]irst\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?then\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?[Ll]ast\W+(?:[a-z]+\W+)*([A-Z]{3,})")
-GOAL = re.compile(r"^- objectives\S*/(\w+): (\w+)(?: \((-?\d+), (-?\d+)\))?: ", re.M)                     # the place, perhaps a cell
-ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?) \((-?\d+), (-?\d+)\): (no way)?(?:leads to (\w+))?", re.M)      # a memory title
+ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?)(?: \((-?\d+), (-?\d+)\))?: (.*)$", re.M)       # path, id and title: place, perhaps a cell, what
 
 
 @dataclass
@@ -40,6 +39,7 @@ class View:
     blocked: Counter = field(default_factory=Counter)     # (Cell, direction) -> how often
     used: dict[Cell, int] = field(default_factory=dict)   # things interacted with -> when, as a count of turns
     known: dict[Cell, int] = field(default_factory=dict)  # things that memory lists -> their order: later is further on
+    heard: set[Cell] = field(default_factory=set)         # those of them that were inherited and not seen in this run yet
     leads: dict[Cell, str] = field(default_factory=dict)  # a door, or a cell beyond the map's edge -> the place behind it
     crossed: Counter = field(default_factory=Counter)     # two places -> how often the door between them was used
     failed: Counter = field(default_factory=Counter)      # Cell -> how often a walk did not get there
@@ -48,7 +48,7 @@ class View:
     texts: dict[Cell, str] = field(default_factory=dict)  # what a thing says, as far as memory's titles and the context tell
     shut: set[Cell] = field(default_factory=set)          # doors that could not be reached, as memory has it
     explored: set[str] = field(default_factory=set)
-    objectives: list[tuple[str, str, tuple | None]] = field(default_factory=list)  # (memory id, place, cell)
+    objectives: list[tuple[str, str, tuple | None, str]] = field(default_factory=list)     # (memory id, place, cell, symbol)
     pages: list[str] = field(default_factory=list)        # of a text, after the first
     turns: int = 0
     arrived: int = 0                                      # when this place was entered, as a count of turns
@@ -104,22 +104,28 @@ def read_observation(text: str, view: View) -> None:
 
 
 def read_overview(text: str, view: View) -> None:
-    """Memory titles: things known, doors and where they lead, places explored, objectives."""
-    for path, id, place, x, y, shut, door in ENTRY.findall(text):
-        cell = (place, int(x), int(y))
-        if path.startswith("objectives"):
+    """Memory titles: things known, doors and where they lead, places explored, what is to do.
+
+    What was inherited says where things are and what they say, not what was done: its milestones are to be reached again.
+    """
+    for path, id, place, x, y, what in sorted(ENTRY.findall(text), key=lambda m: ("(inherited)" in m[5], m[1])):
+        cell, heard, goal = (place, int(x or 0), int(y or 0)), "(inherited)" in what, path.partition("/")[0]
+        if goal == "objectives" or goal == "milestones" and heard:
+            view.objectives.append((id, place, cell[1:] if x else None, (re.findall(r" by '(.)'", what) or [""])[0]))
+        elif what.startswith("explored") and not heard:
+            view.explored.add(place)
+        elif not x or goal == "milestones" or heard and what.startswith("no way"):
             continue
-        if shut:
+        elif what.startswith("no way"):
             view.shut.add(cell)
-            continue
-        view.known[cell] = len(view.known)
-        if door:
-            view.leads[cell] = door
-    view.objectives = [(id, place, (int(x), int(y)) if x else None) for id, place, x, y in GOAL.findall(text)]
-    for place, x, y, symbol, said in re.findall(r"^- \S+: (\w+) \((-?\d+), (-?\d+)\): '(.)' says: (.*)$", text, re.M):
-        view.maps[place].setdefault((int(x), int(y)), symbol)      # the legend may tell what it is
-        view.texts.setdefault((place, int(x), int(y)), said)
-    view.explored |= set(re.findall(r"^- (?:\S*/)?\w+: (\w+): explored", text, re.M))
+        else:
+            view.known[cell] = len(view.known)
+            view.heard |= {cell} if heard else set()
+            if door := re.match(r"leads to (\w+)", what):
+                view.leads.setdefault(cell, door[1])
+            elif said := re.match(r"'(.)' says: (.*)", what):
+                view.maps[place].setdefault(cell[1:], said[1])     # the legend may tell what it is
+                view.texts.setdefault(cell, said[2])
 
 
 def read_results(text: str, view: View) -> None:
@@ -181,7 +187,7 @@ def read_context(messages: list[Message]) -> View:
                     view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
                 if aim := re.search(r"towards \((-?\d+), (-?\d+)\)", call["function"]["arguments"]):
                     view.tries[view.at((int(aim[1]), int(aim[2])))] += 1
-    view.unwritten = (view.leads.keys() | view.used.keys()) - view.known.keys() | told - view.explored
+    view.unwritten = (view.leads.keys() | view.used.keys()) - view.known.keys() | view.used.keys() & view.heard | told - view.explored
     view.explored |= told
     view.shut -= view.leads.keys()
     return view

@@ -106,7 +106,7 @@ class Turn:
         x, y = view.pos
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
         new = [c for c in view.maps[view.place] if view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
-        new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known.keys()) and not self.moved(c)]
+        new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known.keys() - view.heard) and not self.moved(c)]
         steps = self.distances() if view.shut else {}    # what was out of reach is new again once floor leads there
         new = [c for c in new if view.at(c) not in view.shut or any((c[0] + dx, c[1] + dy) in steps for dx, dy in WAYS)]
         again = random.Random(f"{view.turns // 10} {view.place}").random() < 0.2           # now and then a second look
@@ -215,14 +215,18 @@ class Turn:
                 queue += [(to, door) for to, _ in sorted(ways[place])]
         return None
 
+    def keeper(self, place: str, x: int, y: int) -> tuple[int, int] | None:
+        """Whoever or whatever is next to a door that could not be reached, if it was not asked lately: it may open the way."""
+        view = self.view
+        near = sorted((abs(i - x) + abs(j - y), (i, j)) for i, j in view.maps[place] if view.kind((i, j), place) in TOUCH)
+        return near[0][1] if near and near[0][0] < 6 and (place, *near[0][1]) not in view.used and self.vain((place, *near[0][1])) < 2 else None
+
     def gatekeeper(self) -> tuple[int, int] | None:
-        """On to whatever is next to a door that could not be reached, if it was not asked lately: something may have changed."""
+        """On to the keeper of a door that could not be reached: something may have changed."""
         view = self.view
         for place, x, y in sorted(view.shut, key=lambda c: -view.known.get(c, 0)):
-            near = sorted((abs(i - x) + abs(j - y), i, j) for at, i, j in (view.known.keys() | view.used.keys()) - view.leads.keys() if at == place)
-            if near and near[0][0] < 6 and (target := (place, *near[0][1:])) not in view.used and self.vain(target) < 2:
-                if step := target[1:] if place == view.place else self.route({place}):
-                    return step
+            if (keeper := self.keeper(place, x, y)) and (step := keeper if place == view.place else self.route({place})):
+                return step
         return None
 
     def go_on(self) -> tuple[str, str, dict]:
@@ -284,15 +288,18 @@ class Turn:
                        if c[0] == view.place and view.failed[c] < 1 and view.crossed[frozenset((to, view.place))] < 4)
         return self.approach(doors[0][1], leaving=True) if doors else None
 
-    def pursue(self, id: str, place: str, spot: tuple[int, int] | None) -> tuple[str, str, dict] | None:
+    def pursue(self, id: str, place: str, spot: tuple[int, int] | None, symbol: str) -> tuple[str, str, dict] | None:
         """The first objective: go there, interact or step on it, then note what it said. None: look around here first."""
         view, cell = self.view, (place, *(spot or ()))
         used = [c for c in view.uses if c[:len(cell)] == cell and view.used[c] >= view.turns - 6]
         if used and (said := " ".join(view.texts[used[-1]].replace("▼", "").split())):
             title = f"{place} {used[-1][1:]}: '{view.maps[place].get(used[-1][1:], '.')}' says: {said}"
             return f"objective {id} is done", "process_memory", {
-                "action": "update", "entries": [{"id": id, "title": title[:200], "path": "places"}], "reasoning": "done"}
+                "action": "update", "entries": [{"id": id, "title": title[:200], "path": "places", "source": "orchestrator"}], "reasoning": "done"}
         if spot and view.visits[cell] and view.kind(spot, place) not in TOUCH:
+            if view.legend.get(symbol) in TOUCH:         # inherited from a game in which it was here
+                return f"there is no {symbol} here", "process_memory", {"action": "update", "entries": [
+                    {"id": id, "title": f"{place}: look for {symbol}", "path": "objectives", "source": "orchestrator"}], "reasoning": "not here"}
             return f"objective {id} is done", "process_memory", {"action": "delete", "entries": [{"id": id}], "reasoning": "done"}
         target = spot if place == view.place else self.route({place})
         return self.approach(target, hidden=target == spot) if target and self.vain(view.at(target)) < 3 else None
@@ -321,8 +328,10 @@ class Turn:
                 if view.dark:                            # what was seen before, for a walk that sees only what is next to it
                     args["known"] = ["".join(view.maps[view.place].get((i, j), " ") for i in range(width)) for j in range(height)]
                 return f"walk to {goals[0]} for the {view.kind(target) or 'unknown'} at {target}", "run_skill", {"skill_id": skill, "args": args, "reasoning": f"towards {target}"}
-            if view.at(target) in view.leads and not leaving and (way := self.leave()):
-                return way
+            if view.at(target) in view.leads and not leaving:
+                keeper = self.keeper(*view.at(target))
+                if way := self.approach(keeper) if keeper else self.leave():
+                    return way
         return self.wander(target)
 
     def stands(self, target: tuple[int, int], outside: bool) -> list[tuple[int, int]]:
