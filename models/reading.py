@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from models import Message
-from models.learner import DIRECTION, MOVE, TALK
+from models.learner import DIRECTION, HIT, MOVE, TALK
 
 Cell = tuple[str, int, int]                              # (place, x, y)
 SCREEN = (4, 4, 5, 4)                                    # cells left of, above, right of, below the player in which people show
@@ -49,7 +49,10 @@ class View:
     shut: set[Cell] = field(default_factory=set)          # doors that could not be reached, as memory has it
     explored: set[str] = field(default_factory=set)
     objectives: list[tuple[str, str, tuple | None, str]] = field(default_factory=list)     # (memory id, place, cell, symbol)
+    hits: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))      # move -> foe's type -> what its bar lost
     pages: list[str] = field(default_factory=list)        # of a text, after the first
+    bag: set[str] = field(default_factory=set)            # words that name what is in it
+    gained: int = 0                                       # when the bag changed last, as a count of turns
     turns: int = 0
     arrived: int = 0                                      # when this place was entered, as a count of turns
     asked: int = 99                                       # turns since the Refiner was called
@@ -100,6 +103,8 @@ def read_observation(text: str, view: View) -> None:
         world.setdefault(view.pos, next((s for s, what in view.legend.items() if what == "floor"), "."))
         if size := re.search(r"map (\d+)x(\d+)", drawn[4]):
             view.size[view.place] = (int(size[1]), int(size[2]))
+    if (bag := set(re.findall(r"[A-Z]{3,}", found(r"^Bag: (.*)$")))) != view.bag:
+        view.bag, view.gained = bag, view.turns if view.bag else 0
     view.edges[view.place] = re.findall(r"the (\w+ \(\w+\))", found(r"^The map goes on to: (.*)$"))
 
 
@@ -147,6 +152,8 @@ def read_results(text: str, view: View) -> None:
         view.uses.append(cell)
         for known in [c for c in view.failed if c[0] == view.place]:                   # it may have opened a way
             del view.failed[known]
+    for move in re.findall(r"A on ([A-Z][\w ]*?): text", text):
+        view.hits[move] |= {foe: int(before) - int(after) for name, foe, before, after in HIT.findall(text) if name == move}
     for page in re.findall(r'"A: text: ([^"]*)|"final_reasoning": "it says: ([^"]*)"', text):
         view.pages.append("".join(page))
         if view.uses and len(view.texts[view.uses[-1]]) < 300:

@@ -17,6 +17,9 @@ from models.learner import DIRECTION, WAYS, refine
 from models.reading import ORDER, PLAIN, SCREEN, SIDES, TOUCH, Cell, content, read_context
 
 
+STRETCH = 8                                              # presses of a walk by hand in one turn
+
+
 class Scripted:
     def __init__(self, seed: int = 0):
         self.seed = seed
@@ -73,7 +76,7 @@ class Turn:
         return "read on", *self.press(["A"], "read the text")
 
     def fight(self) -> tuple[str, str, dict]:
-        """A fighting skill where H has one; else any move that has PP left, chosen at random."""
+        """A fighting skill where H has one; else the move that took most, as far as the context tells, or one not tried yet."""
         if (skill := self.entry("fight")) and "run_skill" in self.tools and self.view.menu[0]:
             return "fight", "run_skill", {"skill_id": skill, "args": {}, "reasoning": "in a battle"}
         kind, cursor, options = self.view.menu
@@ -81,9 +84,11 @@ class Turn:
         if kind == "battle menu":                        # the first entry fights, the last runs
             want = options[0 if not left or any(int(pp) for _, pp in left) else -1]
         elif kind == "moves":
-            want = self.rng.choice([name for name, pp in left if int(pp) and name in options] or options)
+            foe = (re.search(r"^Enemy: .+? \(([\w/]+)\) level", self.view.text, re.M) or ["", ""])[1]
+            took = lambda m: self.view.hits[m].get(foe, max(self.view.hits[m].values(), default=0)) if m in self.view.hits else 16
+            want = max([name for name, pp in left if int(pp) and name in options] or options, key=lambda m: took(m) + 12 * self.rng.random())
         else:
-            return "read on", *self.press(["A"] * (1 if skill else 2), "a text in the battle")
+            return "read on", *self.press(["A"] if skill else ["B"] * 4, "a text in the battle")
         steps = options.index(want) - options.index(cursor) if cursor in options else 0
         way = ["DOWN"] * steps if steps > 0 else ["UP"] * -steps
         if kind == "battle menu":                        # two columns
@@ -96,10 +101,10 @@ class Turn:
     def explore(self) -> tuple[str, str, dict]:
         """What to do next in the overworld: an objective, something new near by, a way on, or something known once more."""
         view = self.view
-        if (len(view.unwritten) >= 2 or view.bumps >= 3) and view.asked >= 12 and not view.objectives and "evolve_harness" in self.tools:      # before the context forgets it
+        if (len(view.unwritten) >= 2 or view.bumps >= 3 or view.failed.total() >= 2) and view.asked >= 12 and not view.objectives and "evolve_harness" in self.tools:      # before the context forgets it
             return "this is worth remembering", "evolve_harness", {
                 "num_steps": 40, "reasoning": f"{len(view.unwritten)} new facts, {view.bumps} bumps"}
-        if target := self.in_order():
+        if target := self.healer() or self.in_order():
             return self.approach(target)
         if view.objectives and (step := self.pursue(*view.objectives[0])):
             return step
@@ -123,6 +128,8 @@ class Turn:
         vain = lambda c: self.vain(view.at(c))
         back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)          # to and fro is no progress
         walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
+        if view.dark and not walks and not any(far(c) < 3 and view.kind(c) in TOUCH for c in new):
+            return self.follow_wall()
         # Without memory the nearest would be the same again and again: then chance decides, until something was used.
         chance = lambda what: random.Random(f"{self.seed} {view.place} {view.uses[-3:]} {what}")
         width, height = view.size.get(view.place, (1, 1))
@@ -130,7 +137,7 @@ class Turn:
         goal = next((s for s in spots if s not in view.seen[view.place]), view.pos)
         if not walks and view.arrived > 1 and not self.edges_untried() and (sides := self.sides_untried()) and chance("edge").random() < 0.5:
             return self.wander((width // 2 + sides[0][0] * (width // 2), height // 2 + sides[0][1] * (height // 2)))
-        drawn = {c: 0.5 * (abs(c[0] - goal[0]) + abs(c[1] - goal[1])) for _, c in frontier} | {c: 30 * chance(c).random() for c in new}
+        drawn = {c: 0.5 * (abs(c[0] - goal[0]) + abs(c[1] - goal[1])) for _, c in frontier} | {c: 12 * chance(c).random() for c in new}
         luck = lambda c: 0 if walks else drawn.get(c, 0)
         reach = [(cost + luck(c) + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
                  if tries(c) < 12 and vain(c) < (1 if walks else 9)]
@@ -144,8 +151,10 @@ class Turn:
         return self.go_on()
 
     def vain(self, cell: Cell) -> int:
-        """How many walks to it or next to it failed."""
-        return sum(n for (at, i, j), n in self.view.failed.items() if at == cell[0] and abs(i - cell[1]) + abs(j - cell[2]) < 3)
+        """How many walks to it or next to it failed; one to a door says nothing of who stands before it."""
+        door = lambda spot: self.view.kind(spot, cell[0]) in ("door", "stairs") and spot != cell[1:]
+        return sum(n for (at, *spot), n in self.view.failed.items() if at == cell[0] and abs(spot[0] - cell[1]) + abs(spot[1] - cell[2]) < 3
+                   and not door(tuple(spot)))
 
     def frontier(self) -> list[tuple[float, tuple[int, int]]]:
         """(cost, cell): the floor cell from which most of the map comes on the screen that has not been on it, for its distance."""
@@ -237,13 +246,17 @@ class Turn:
         order = {**dict.fromkeys(sorted(view.used), 999), **view.known}
         recent = sorted(view.used, key=view.used.get)[-2:]
         done = lambda c: c[0] == view.place and view.used.get(c, 0) >= view.arrived > 1
-        things = sorted((c for c in order if c not in view.leads and c not in recent and self.vain(c) < 2 and not done(c)
+        things = sorted((c for c in order if c not in view.leads and (c not in recent or view.used[c] < view.gained) and self.vain(c) < 2 and not done(c)
                          and not (c[0] == view.place and view.kind(c[1:]) in PLAIN)), key=lambda c: -order[c])
         found = self.found()
         if found and found.get(view.place, -1) == max(found.values()):                    # the way ends here: ask everybody once more
             asked = [c[1:] for c in things if c[0] == view.place and view.kind(c[1:]) == "person"]
             if asked:
                 return self.approach(asked[0])
+        for target in things:                            # who speaks of something that is in the bag by now
+            if view.used.get(target, 0) < view.gained and any(w in view.texts.get(target, "").upper() for w in view.bag) and (
+                    step := target[1:] if target[0] == view.place else self.route({target[0]})):
+                return self.approach(step)
         # What was found last is where the way stopped: most likely there something has changed. It sticks to one choice.
         rng = random.Random(f"{self.seed} {recent} {len(view.known)}")
         door = self.onward()
@@ -255,6 +268,17 @@ class Turn:
             if door := self.route({target[0]}):
                 return self.approach(door)
         return self.leave() or self.wander(None)
+
+    def healer(self) -> tuple[int, int] | None:
+        """Of the people here one who is not known yet, or speaks of healing, when the party is hurt."""
+        view, (x, y) = self.view, self.view.pos
+        party = re.search(r"^Party: .*", view.text, re.M)
+        points = [int(n) for pair in re.findall(r"HP (\d+)/(\d+)", party[0] if party else "") for n in pair]
+        if sum(points[::2]) > 0.7 * sum(points[1::2]):
+            return None
+        people = [c for c in view.maps[view.place] if view.kind(c) == "person" and view.at(c) not in view.used and not self.vain(view.at(c))
+                  and re.search("heal|mend|^$", view.texts.get(view.at(c), ""))]
+        return min(people, key=lambda c: abs(c[0] - x) + abs(c[1] - y), default=None)
 
     def in_order(self) -> tuple[int, int] | None:
         """A text somewhere says "first A, then B, last C", and things here are called so: the next one to use."""
@@ -350,7 +374,7 @@ class Turn:
         """No walking skill: a few presses over floor that was seen; else one way, away from cells seen often, towards the target."""
         view, (x, y) = self.view, self.view.pos
         if target and (way := self.path(target)):
-            return f"press {way[0]}", *self.press(way[:3], f"towards {target}")
+            return f"press {way[0]}", *self.press(way[:STRETCH], f"towards {target}")
 
         def cost(way: tuple[int, int]) -> float:
             cell, name = (x + way[0], y + way[1]), self.press.name(way)
@@ -363,6 +387,18 @@ class Turn:
         while count < 3 and view.kind(ahead) == "floor" and (target is None or ahead[0] != target[0] and ahead[1] != target[1]):
             ahead, count = (ahead[0] + way[0], ahead[1] + way[1]), count + 1
         return f"press {self.press.name(way)}", *self.press([self.press.name(way)] * count, f"towards {target or 'new ground'}")
+
+    def follow_wall(self) -> tuple[str, str, dict]:
+        """The right hand on the wall: it comes past every dead end of a maze with no memory at all; some doors it takes."""
+        view, (x, y) = self.view, self.view.pos
+        ways = [(0, -1), (1, 0), (0, 1), (-1, 0)]
+        front = ways.index(DIRECTION.get(view.facing.upper(), (0, -1)))
+        for way in (ways[(front + turn) % 4] for turn in (1, 0, 3, 2)):
+            kind = view.kind((x + way[0], y + way[1]))
+            shut = view.blocked[(view.at((x, y)), self.press.name(way))]
+            if kind in ("floor", "tall grass") and not shut or kind in ("door", "stairs") and self.rng.random() < 0.3:
+                return f"press {self.press.name(way)}", *self.press([self.press.name(way)], "along the wall")
+        return "press any way", *self.press([self.press.name(self.rng.choice(ways))], "no way on")
 
     def path(self, target: tuple[int, int]) -> list[str]:
         """Presses over seen floor to the target or next to it; [] where there is no such way."""
