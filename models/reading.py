@@ -4,11 +4,11 @@ Everything here is a fold over the conversation, with no memory besides it: the 
 """
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 from models import Message
-from models.learner import DIRECTION, HIT, MOVE, TALK
+from models.learner import DIRECTION, HIT, MOVE, TALK, WAYS
 
 Cell = tuple[str, int, int]                              # (place, x, y)
 SCREEN = (4, 4, 5, 4)                                    # cells left of, above, right of, below the player in which people show
@@ -66,6 +66,60 @@ class View:
 
     def at(self, cell: tuple[int, int]) -> Cell:
         return (self.place, *cell)
+
+    # -- the way
+
+    def vain(self, cell: Cell) -> int:
+        """How many walks to it or next to it failed; one to a door says nothing of who stands before it."""
+        door = lambda spot: self.kind(spot, cell[0]) in ("door", "stairs") and spot != cell[1:]
+        return sum(n for (at, *spot), n in self.failed.items() if at == cell[0] and abs(spot[0] - cell[1]) + abs(spot[1] - cell[2]) < 3
+                   and not door(tuple(spot)))
+
+    def distances(self) -> dict[tuple[int, int], int]:
+        """Steps to each cell that can be reached over floor that was seen."""
+        steps, queue = {self.pos: 0}, deque([self.pos])
+        while queue:
+            x, y = queue.popleft()
+            for cell in ((x + dx, y + dy) for dx, dy in WAYS):
+                if cell not in steps and self.kind(cell) in ("floor", "tall grass"):
+                    steps[cell] = steps[(x, y)] + 1
+                    queue.append(cell)
+        return steps
+
+    def moved(self, cell: tuple[int, int]) -> bool:
+        """Is this a person who was spoken to a few cells away, where nobody stands now?"""
+        return self.kind(cell) == "person" and any(place == self.place and abs(x - cell[0]) + abs(y - cell[1]) <= 6 and self.kind((x, y)) == "floor"
+                              for place, x, y in (self.known.keys() | self.used.keys()) - self.leads.keys())
+
+    def sides_untried(self) -> list[tuple[int, int]]:
+        """Ways off the map's edge to places that are not known to be there."""
+        gone = {place for (at, *_), place in self.leads.items() if at == self.place}
+        return [SIDES[side.split()[0]] for side in self.edges[self.place] if side.split("(")[1].rstrip(")") not in gone]
+
+    def edges_untried(self) -> list[tuple[int, int]]:
+        """Cells beyond the map's edge, next to floor, on a side that goes on to a place not known to be behind it."""
+        out = []
+        width, height = self.size.get(self.place, (0, 0))
+        for way in self.sides_untried():
+            border = lambda c, way=way: not (0 <= c[0] + way[0] < width and 0 <= c[1] + way[1] < height)
+            out += [(c[0] + way[0], c[1] + way[1]) for c in self.maps[self.place] if border(c) and self.kind(c) == "floor"]
+        return out
+
+    def route(self, good: set[str]) -> tuple[int, int] | None:
+        """The door of this place that is first on the shortest way, by known doors, to one of the places in `good`."""
+        ways = defaultdict(set)
+        for (at, x, y), to in sorted(self.leads.items()):
+            ways[at].add((to, (x, y)))
+        first = [(to, door) for to, door in sorted(ways[self.place]) if self.failed[self.at(door)] < 2 and self.crossed[frozenset((to, self.place))] < 4]
+        queue, seen = deque(first), {self.place}
+        while queue:
+            place, door = queue.popleft()
+            if place in good:
+                return door
+            if place not in seen:
+                seen.add(place)
+                queue += [(to, door) for to, _ in sorted(ways[place])]
+        return None
 
 
 def content(message: Message) -> str:

@@ -8,13 +8,12 @@ objectives in memory it works through in their order; a fighting skill or a dial
 import json
 import random
 import re
-from collections import defaultdict, deque
 
 import numpy as np
 
 from models import Call, Message, ModelError, Reply, Usage
 from models.learner import DIRECTION, WAYS, refine
-from models.reading import ORDER, PLAIN, SCREEN, SIDES, TOUCH, Cell, content, read_context
+from models.reading import ORDER, PLAIN, SCREEN, TOUCH, content, read_context
 
 
 STRETCH = 8                                              # presses of a walk by hand in one turn
@@ -110,9 +109,10 @@ class Turn:
             return step
         x, y = view.pos
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
+        walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
         new = [c for c in view.maps[view.place] if view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
-        new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known.keys() - view.heard) and not self.moved(c)]
-        steps = self.distances() if view.shut else {}    # what was out of reach is new again once floor leads there
+        new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known.keys() - view.heard) and not view.moved(c)]
+        steps = view.distances() if view.shut else {}    # what was out of reach is new again once floor leads there
         new = [c for c in new if view.at(c) not in view.shut or any((c[0] + dx, c[1] + dy) in steps for dx, dy in WAYS)]
         again = random.Random(f"{view.turns // 10} {view.place}").random() < 0.2           # now and then a second look
         frontier = self.frontier() if view.place not in view.explored or again else []
@@ -120,14 +120,13 @@ class Turn:
                 {to for c, to in view.leads.items() if c[0] == view.place}) > 1:
             frontier = []                                # nothing new for as long as it remembers, and there are ways on
         familiar = min(sum(c[0] == view.place for c in view.known), 10)                    # a place well known can wait
-        ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
+        ranked = [(far(c), c) for c in new] + [(far(c) + 6 * walks, c) for c in view.edges_untried()]
         ranked += [(cost + 2 * familiar, c) for cost, c in frontier]
         door = self.onward(later=True) if frontier and not view.objectives else None
         ranked += [(far(door) / 2 + 8, door)] if door and far(door) else []         # what was found last comes before the rest of a place
         # What was tried in vain is out of reach for now: with a walking skill at once, without one after a while.
-        vain = lambda c: self.vain(view.at(c))
+        vain = lambda c: view.vain(view.at(c))
         back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)          # to and fro is no progress
-        walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
         if view.dark and not walks and not any(far(c) < 3 and view.kind(c) in TOUCH for c in new):
             return self.follow_wall()
         # Without memory the nearest would be the same again and again: then chance decides, until something was used.
@@ -135,9 +134,9 @@ class Turn:
         width, height = view.size.get(view.place, (1, 1))
         spots = [(chance(k).randrange(width), chance(-k).randrange(height)) for k in range(1, 20)]
         goal = next((s for s in spots if s not in view.seen[view.place]), view.pos)
-        if not walks and view.arrived > 1 and not self.edges_untried() and (sides := self.sides_untried()) and chance("edge").random() < 0.5:
+        if not walks and view.arrived > 1 and not view.edges_untried() and (sides := view.sides_untried()) and chance("edge").random() < 0.7:
             return self.wander((width // 2 + sides[0][0] * (width // 2), height // 2 + sides[0][1] * (height // 2)))
-        drawn = {c: 0.5 * (abs(c[0] - goal[0]) + abs(c[1] - goal[1])) for _, c in frontier} | {c: 12 * chance(c).random() for c in new}
+        drawn = {c: 0.5 * (abs(c[0] - goal[0]) + abs(c[1] - goal[1])) for _, c in frontier} | {c: 20 * chance(c).random() for c in new}
         luck = lambda c: 0 if walks else drawn.get(c, 0)
         reach = [(cost + luck(c) + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
                  if tries(c) < 12 and vain(c) < (1 if walks else 9)]
@@ -150,19 +149,13 @@ class Turn:
             return f"{view.place} is explored", *self.go_on()[1:]
         return self.go_on()
 
-    def vain(self, cell: Cell) -> int:
-        """How many walks to it or next to it failed; one to a door says nothing of who stands before it."""
-        door = lambda spot: self.view.kind(spot, cell[0]) in ("door", "stairs") and spot != cell[1:]
-        return sum(n for (at, *spot), n in self.view.failed.items() if at == cell[0] and abs(spot[0] - cell[1]) + abs(spot[1] - cell[2]) < 3
-                   and not door(tuple(spot)))
-
     def frontier(self) -> list[tuple[float, tuple[int, int]]]:
         """(cost, cell): the floor cell from which most of the map comes on the screen that has not been on it, for its distance."""
         view, (x, y) = self.view, self.view.pos
         world, (left, up, right, down) = view.maps[view.place], (1, 1, 1, 1) if view.dark else SCREEN
         seen = [max((c[k] for c in world), default=-1) + 1 for k in (0, 1)]      # where no text gives the map's size, as in toy
         width, height = view.size.get(view.place, seen)
-        steps = self.distances()
+        steps = view.distances()
         fresh = np.zeros((height + 1, width + 1), int)                   # 1: neither seen nor known to be a wall
         for i, j in {(i, j) for i in range(width) for j in range(height)} - view.seen[view.place]:
             fresh[j + 1, i + 1] = view.kind((i, j)) not in ("wall", "water")
@@ -176,65 +169,17 @@ class Turn:
                     found.append((cost, (i, j)))
         return sorted(found)[:12]
 
-    def distances(self) -> dict[tuple[int, int], int]:
-        """Steps to each cell that can be reached over floor that was seen."""
-        steps, queue = {self.view.pos: 0}, deque([self.view.pos])
-        while queue:
-            x, y = queue.popleft()
-            for cell in ((x + dx, y + dy) for dx, dy in WAYS):
-                if cell not in steps and self.view.kind(cell) in ("floor", "tall grass"):
-                    steps[cell] = steps[(x, y)] + 1
-                    queue.append(cell)
-        return steps
-
-    def moved(self, cell: tuple[int, int]) -> bool:
-        """Is this a person who was spoken to a few cells away, where nobody stands now?"""
-        view, person = self.view, self.view.kind(cell) == "person"
-        return person and any(place == view.place and abs(x - cell[0]) + abs(y - cell[1]) <= 6 and view.kind((x, y)) == "floor"
-                              for place, x, y in (view.known.keys() | view.used.keys()) - view.leads.keys())
-
-    def sides_untried(self) -> list[tuple[int, int]]:
-        """Ways off the map's edge to places that are not known to be there."""
-        view = self.view
-        gone = {place for (at, *_), place in view.leads.items() if at == view.place}
-        return [SIDES[side.split()[0]] for side in view.edges[view.place] if side.split("(")[1].rstrip(")") not in gone]
-
-    def edges_untried(self) -> list[tuple[int, int]]:
-        """Cells beyond the map's edge, next to floor, on a side that goes on to a place not known to be behind it."""
-        view, out = self.view, []
-        width, height = view.size.get(view.place, (0, 0))
-        for way in self.sides_untried():
-            border = lambda c, way=way: not (0 <= c[0] + way[0] < width and 0 <= c[1] + way[1] < height)
-            out += [(c[0] + way[0], c[1] + way[1]) for c in view.maps[view.place] if border(c) and view.kind(c) == "floor"]
-        return out
-
-    def route(self, good: set[str]) -> tuple[int, int] | None:
-        """The door of this place that is first on the shortest way, by known doors, to one of the places in `good`."""
-        view, ways = self.view, defaultdict(set)
-        for (at, x, y), to in sorted(view.leads.items()):
-            ways[at].add((to, (x, y)))
-        first = [(to, door) for to, door in sorted(ways[view.place]) if view.failed[view.at(door)] < 2 and view.crossed[frozenset((to, view.place))] < 4]
-        queue, seen = deque(first), {view.place}
-        while queue:
-            place, door = queue.popleft()
-            if place in good:
-                return door
-            if place not in seen:
-                seen.add(place)
-                queue += [(to, door) for to, _ in sorted(ways[place])]
-        return None
-
     def keeper(self, place: str, x: int, y: int) -> tuple[int, int] | None:
         """Whoever or whatever is next to a door that could not be reached, if it was not asked lately: it may open the way."""
         view = self.view
         near = sorted((abs(i - x) + abs(j - y), (i, j)) for i, j in view.maps[place] if view.kind((i, j), place) in TOUCH)
-        return near[0][1] if near and near[0][0] < 6 and (place, *near[0][1]) not in view.used and self.vain((place, *near[0][1])) < 2 else None
+        return near[0][1] if near and near[0][0] < 6 and (place, *near[0][1]) not in view.used and view.vain((place, *near[0][1])) < 2 else None
 
     def gatekeeper(self) -> tuple[int, int] | None:
         """On to the keeper of a door that could not be reached: something may have changed."""
         view = self.view
         for place, x, y in sorted(view.shut, key=lambda c: -view.known.get(c, 0)):
-            if (keeper := self.keeper(place, x, y)) and (step := keeper if place == view.place else self.route({place})):
+            if (keeper := self.keeper(place, x, y)) and (step := keeper if place == view.place else view.route({place})):
                 return step
         return None
 
@@ -246,7 +191,7 @@ class Turn:
         order = {**dict.fromkeys(sorted(view.used), 999), **view.known}
         recent = sorted(view.used, key=view.used.get)[-2:]
         done = lambda c: c[0] == view.place and view.used.get(c, 0) >= view.arrived > 1
-        things = sorted((c for c in order if c not in view.leads and (c not in recent or view.used[c] < view.gained) and self.vain(c) < 2 and not done(c)
+        things = sorted((c for c in order if c not in view.leads and (c not in recent or view.used[c] < view.gained) and view.vain(c) < 2 and not done(c)
                          and not (c[0] == view.place and view.kind(c[1:]) in PLAIN)), key=lambda c: -order[c])
         found = self.found()
         if found and found.get(view.place, -1) == max(found.values()):                    # the way ends here: ask everybody once more
@@ -255,7 +200,7 @@ class Turn:
                 return self.approach(asked[0])
         for target in things:                            # who speaks of something that is in the bag by now
             if view.used.get(target, 0) < view.gained and any(w in view.texts.get(target, "").upper() for w in view.bag) and (
-                    step := target[1:] if target[0] == view.place else self.route({target[0]})):
+                    step := target[1:] if target[0] == view.place else view.route({target[0]})):
                 return self.approach(step)
         # What was found last is where the way stopped: most likely there something has changed. It sticks to one choice.
         rng = random.Random(f"{self.seed} {recent} {len(view.known)}")
@@ -265,7 +210,7 @@ class Turn:
         for _, target in sorted((i + 6 * rng.random(), c) for i, c in enumerate(things)):
             if target[0] == view.place:
                 return self.approach(target[1:])
-            if door := self.route({target[0]}):
+            if door := view.route({target[0]}):
                 return self.approach(door)
         return self.leave() or self.wander(None)
 
@@ -276,7 +221,7 @@ class Turn:
         points = [int(n) for pair in re.findall(r"HP (\d+)/(\d+)", party[0] if party else "") for n in pair]
         if sum(points[::2]) > 0.7 * sum(points[1::2]):
             return None
-        people = [c for c in view.maps[view.place] if view.kind(c) == "person" and view.at(c) not in view.used and not self.vain(view.at(c))
+        people = [c for c in view.maps[view.place] if view.kind(c) == "person" and view.at(c) not in view.used and not view.vain(view.at(c))
                   and re.search("heal|mend|^$", view.texts.get(view.at(c), ""))]
         return min(people, key=lambda c: abs(c[0] - x) + abs(c[1] - y), default=None)
 
@@ -303,7 +248,7 @@ class Turn:
         view, found = self.view, self.found()
         least = found.get(view.place, -1) if later else -1
         places = sorted((p for p in {*found} - view.explored - {view.place} if found[p] > least), key=lambda p: (-found[p], p))
-        return next((door for door in (self.route({p}) for p in places) if door), None)
+        return next((door for door in (view.route({p}) for p in places) if door), None)
 
     def leave(self) -> tuple[str, str, dict] | None:
         """Through the nearest door that can be reached: from there the way may be open."""
@@ -325,8 +270,8 @@ class Turn:
                 return f"there is no {symbol} here", "process_memory", {"action": "update", "entries": [
                     {"id": id, "title": f"{place}: look for {symbol}", "path": "objectives", "source": "orchestrator"}], "reasoning": "not here"}
             return f"objective {id} is done", "process_memory", {"action": "delete", "entries": [{"id": id}], "reasoning": "done"}
-        target = spot if place == view.place else self.route({place})
-        return self.approach(target, hidden=target == spot) if target and self.vain(view.at(target)) < 3 else None
+        target = spot if place == view.place else view.route({place})
+        return self.approach(target, hidden=target == spot) if target and view.vain(view.at(target)) < 3 else None
 
     def approach(self, target: tuple[int, int], leaving: bool = False, hidden: bool = False) -> tuple[str, str, dict]:
         """Interact with the target when it is next to the player (or behind a counter), else move towards it.
@@ -402,7 +347,7 @@ class Turn:
 
     def path(self, target: tuple[int, int]) -> list[str]:
         """Presses over seen floor to the target or next to it; [] where there is no such way."""
-        view, steps, out = self.view, self.distances(), []
+        view, steps, out = self.view, self.view.distances(), []
         ends = [c for c in [target, *((target[0] - dx, target[1] - dy) for dx, dy in WAYS)] if c in steps]
         cell = min(ends, key=steps.get) if ends else view.pos
         while cell != view.pos:
