@@ -164,9 +164,6 @@ def refine_memory(window: str, current: str) -> dict:
     found: dict[str, tuple[str, str, str]] = {}
     last, reached, lines = "", {}, re.findall(r"^\[\d+\] (\S+ at (\w+) (\(\d+, \d+\)).*)$", window, re.M)
     for (line, place, _), (_, to, spot) in zip(lines, lines[1:] + lines[-1:]):
-        if names := re.search(r" MILESTONES (.*)$", line):
-            at, how = (f"{to} {spot}", "on arrival") if to != place else (last, f"by {found[last][0][:3]}") if last else ("", "")
-            reached |= {names[1]: (at, how)} if at and names[1] not in reached else {}
         for name, symbol, x, y, to, to_x, to_y, _ in MOVE.findall(line):
             if to and name in DIRECTION:
                 dx, dy = DIRECTION[name]
@@ -182,6 +179,9 @@ def refine_memory(window: str, current: str) -> dict:
                 found[last] = (f"{found[last][0][:700]} / {page}", *found[last][1:])
         if BEGIN.search(line):
             last = ""
+        if names := re.search(r" MILESTONES (.*)$", line):
+            at, how = (f"{to} {spot}", "on arrival") if to != place else (last, f"by {found[last][0][:3]}") if last else ("", "")
+            reached |= {names[1]: (at, how)} if at and names[1] not in reached else {}
         if done := re.search(r"\b(\w+) is explored", line):
             found[done[1]] = ("explored", done[1], "")
     vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\".*?\"in\": \"overworld\", \"things\": \[\]", window, re.M))
