@@ -10,7 +10,6 @@
 Every change, whoever makes it, is an `Edit` that passed `Harness.edit`. H at any version is the fold of the edits up to
 it; harness.json is that fold, written for people. Departure from the paper: edits can be listed, compared and undone.
 """
-import argparse
 import difflib
 import json
 import re
@@ -22,7 +21,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from runlog import BadInput, append_row, locked, read_rows, write_atomic
+from runlog import BadInput, read_rows, write_atomic
 
 PROMPT_CAP, TEXT_CAP, ENTRIES = 24_000, 12_000, 200      # characters of p; of a long text; entries of one store
 
@@ -306,39 +305,6 @@ def read_edits(path: Path) -> list[Edit]:
     return [Edit(**row) for row in read_rows(path)]
 
 
-def undo(run: Path, version: int) -> Edit:
-    """Undo a version of a run that is stopped: one edit, or all of a guard's candidate. The run takes it up at --resume.
-
-    Returns the last edit made. Raises BadInput."""
-    with locked(run):
-        edits, steps = read_edits(run / "edits.jsonl"), read_rows(run / "trajectory.jsonl")
-        harness = fold(edits)
-        try:
-            saved = json.loads((run / "harness.json").read_text(encoding="utf-8")) if (run / "harness.json").exists() else {}
-            was = fold((e for e in edits if e.version <= saved.get("version", 0)), saved.get("tools", []))
-            by_hand = saved and {**was.to_json(), "uses": 0} != {**saved, "uses": 0}
-        except (ValueError, TypeError, AttributeError):
-            by_hand = True
-        if by_hand:
-            raise EditError(f"{run}/harness.json was edited by hand: --resume takes that up first")
-        last = max((row["t"] for row in steps), default=0)
-        for edit in [harness.undo(old, version, last) for old in [[e] for e in reversed(edits) if e.version == version] or [edits]]:
-            append_row(run / "edits.jsonl", asdict(edit))
-        harness.tools, harness.uses = saved.get("tools", []), {k: Uses(**v) for k, v in saved.get("uses", {}).items()}
-        harness.save(run / "harness.json")
-    return edit
-
-
-# -- python harness.py log | show | diff | undo | export | import
-
-def describe(edit: Edit) -> str:
-    what = f"{edit.op} {edit.part}" + (f" {edit.id}" if edit.id else "")
-    if edit.op == "update":
-        size = lambda v: f"{len(v)} characters" if isinstance(v, str) else ", ".join(v)
-        what += f" ({size(edit.after)})"
-    return f"{edit.version:4d}  step {edit.step:<5d} {edit.by:8s} {what:48s} {edit.why[:100]}"
-
-
 def diff(old: Harness, new: Harness) -> str:
     def lines(h: Harness) -> list[str]:
         return json.dumps({**h.to_json(), "version": ""}, indent=1, ensure_ascii=False).replace("\\n", "\n").splitlines()
@@ -348,45 +314,8 @@ def diff(old: Harness, new: Harness) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] in (["export"], ["import"]):
-        from tools import bootstrap          # an entry point may look up
-        return bootstrap.main(argv)
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, more in (("log", []), ("show", ["entry"]), ("diff", ["v1", "v2"]), ("undo", ["version"])):
-        sub = commands.add_parser(name)
-        sub.add_argument("run", type=Path, help="a run's folder")
-        for arg in more:
-            sub.add_argument(arg, **({"nargs": "?", "default": ""} if arg == "entry" else {"type": int}))
-    args = parser.parse_args(argv)
-    log = args.run / "edits.jsonl"
-    try:
-        if not log.exists():
-            raise EditError(f"{args.run} holds no edits.jsonl: give the folder of a run")
-        edits = read_edits(log)
-        harness = fold(edits)
-        if args.command == "log":
-            print("\n".join(describe(e) for e in edits))
-        elif args.command == "diff":
-            at = lambda v: fold(e for e in edits if e.version <= v)
-            print(diff(at(args.v1), at(args.v2)) or "no difference")
-        elif args.command == "undo":
-            print(describe(undo(args.run, args.version)))
-        elif args.entry:
-            found = [getattr(harness, p)[args.entry] for p in PARTS if args.entry in getattr(harness, p)]
-            if not found:
-                raise EditError(f"no entry {args.entry!r}; `python harness.py show {args.run}` lists them")
-            print("\n".join(f"{k}: {v}" for k, v in asdict(found[0]).items()))
-        else:
-            print(f"version {harness.version}\n\n# prompt\n{harness.prompt}")
-            for part in PARTS:
-                store = getattr(harness, part).items()
-                print("\n".join([f"\n# {part} ({len(store)})", *(f"{id}: {label(entry)}" for id, entry in store)]))
-    except (BadInput, OSError) as e:
-        print(f"harness.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)
-        return 2
-    return 0
+    from people import main as command       # an entry point may look up
+    return command(argv)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from conftest import ROOT, Canned, call, step
 
-import harness as h
+import people
 import run
 from cases import SPAN, Case, Snap, brief, goals, hindsight, objective, reached, sample
 from ch import Agent
@@ -188,7 +188,7 @@ def test_a_candidate_is_one_version_and_is_undone_as_one(guard, tmp_path):
     assert [p["edits"] for p in row["passes"]] == [[2], [], [], [2, 2]]
     assert fold(first + edits).to_json() == harness.to_json()
     (tmp_path / "edits.jsonl").write_text("".join(json.dumps(e.__dict__) + "\n" for e in first + edits))
-    h.undo(tmp_path, 2)
+    people.undo(tmp_path, 2)
     back = fold(h.read_edits(tmp_path / "edits.jsonl"))
     assert back.prompt == "go" and not back.memory and back.skills.keys() == {"skill_0001"}
 

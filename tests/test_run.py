@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import harness as h
+import people
 import run
 import settings
 from conftest import PYTHON, ROOT, step
@@ -157,7 +158,7 @@ def test_undo_after_a_kill_is_not_lost(tmp_path):
     process.communicate()
     edits = h.read_edits(folder / "edits.jsonl")
     skill = next(e for e in edits if e.part == "skills")
-    undone = h.undo(folder, skill.version)
+    undone = people.undo(folder, skill.version)
     status, out, err = play("--run", folder, "--resume", "--json", "--steps", undone.step + 8)
     assert status == 0, err
     assert [e for e in h.read_edits(folder / "edits.jsonl") if e.by == "undo" and e.id == skill.id]
