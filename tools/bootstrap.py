@@ -27,6 +27,8 @@ def fit(value: Any, rules: dict) -> Any:
     """A value of the reference's stores as our schema wants it; None: leave the field out."""
     if value is None or "enum" in rules and value not in rules["enum"]:
         return None
+    if rules["type"] == "boolean":
+        return value if isinstance(value, bool) else None
     if rules["type"] == "integer":
         try:
             return max(rules["minimum"], min(rules["maximum"], int(float(value))))
@@ -34,8 +36,6 @@ def fit(value: Any, rules: dict) -> Any:
             return None
     if rules["type"] == "array":
         return [str(v)[:80] for v in (value if isinstance(value, list) else re.split(r",\s*", str(value)))][:rules["maxItems"]]
-    if rules["type"] == "boolean":
-        return value is True
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
