@@ -8,6 +8,7 @@ Source: the anchors of Harness Continual Learning (arXiv 2608.19013), raw input 
 questions, here they are states of an environment that has no reset.
 """
 import base64
+import itertools
 import random
 from dataclasses import asdict, dataclass
 
@@ -45,8 +46,9 @@ class Case:
 def brief(state: dict) -> dict:
     """The part of an observation's state that goals speak of."""
     at = state.get("player_position", {})
-    return {"place": state.get("location", ""), "x": at.get("x"), "y": at.get("y"), "text": state.get("context") in ("dialogue", "menu"),
-            "battle": bool(state.get("battle")), "items": {i["name"]: i["quantity"] for i in state.get("bag", [])},
+    return {"place": state.get("location", ""), "x": at.get("x"), "y": at.get("y"),
+            "text": state.get("context") in ("dialogue", "menu"), "battle": bool(state.get("battle")),
+            "items": {i["name"]: i["quantity"] for i in state.get("bag", [])},
             "dark": bool(state.get("map", {}).get("dark")), "milestones": list(state["progress"]["reached"])}
 
 
@@ -78,8 +80,8 @@ def objective(case: Case) -> Memory:
     """The goal in the agent's words: an entry of its memory, in the form that objectives have there."""
     kind, value = case.goal
     spot = "{} ({}, {})".format(*(value if kind == "cell" else case.where)) if kind == "cell" or case.where else ""
-    what = {"place": f"{value}: go there", "cell": f"{spot}: go there", "item": f"{spot}: get {value[0]}", "text": "read the text to its end",
-            "milestone": f"{spot or 'here'}: {value}", "battle": "win the battle"}[kind]
+    what = {"place": f"{value}: go there", "cell": f"{spot}: go there", "item": f"{spot}: get {value[0]}",
+            "milestone": f"{spot or 'here'}: {value}", "text": "read the text to its end", "battle": "win the battle"}[kind]
     return Memory(what, path="objectives", importance=5)
 
 
@@ -97,17 +99,14 @@ def hindsight(snaps: list[Snap], step: Step, now: dict, rng: random.Random) -> l
     """Cases that end with this step: one that starts within SPAN steps, and one from further back, that took too long."""
     out = []
     for goal in goals(snaps[-1].now, now):
-        busy = {"text": "text", "battle": "battle"}.get(goal[0], "")     # other goals are for somebody who can walk
+        busy = goal[0] if goal[0] in ("text", "battle") else ""
         fits = lambda s, goal=goal, busy=busy: not reached(goal, s.now) and (s.now[busy] if busy else True)
-        starts = []
-        for snap in reversed(snaps):
-            if not fits(snap):
-                break
-            starts.append(snap)
+        starts = list(enumerate(itertools.takewhile(fits, reversed(snaps))))
+        free = lambda s, busy=busy: busy or not s.now["text"] and not s.now["battle"]         # other goals are for walkers
         for near in (True, False):
-            if some := [s for i, s in enumerate(starts) if (i < SPAN) == near and (busy or not s.now["text"] and not s.now["battle"])]:
-                s = rng.choice(some)
-                out.append(Case(s.state, s.key, goal, 20 + 2 * (step.presses - s.presses), near, [now[k] for k in ("place", "x", "y")]))
+            if some := [s for i, s in starts if (i < SPAN) == near and free(s)]:
+                s, where = rng.choice(some), [now[k] for k in ("place", "x", "y")]
+                out.append(Case(s.state, s.key, goal, 20 + 2 * (step.presses - s.presses), near, where))
     call, last = step.reply.calls[0] if step.reply.calls else None, snaps[-1]
     if call and call.name == "run_skill" and "presses" in step.results[0]:            # it was carried out
         args, said = call.args.get("args", {}), step.results[0].get("result")

@@ -13,9 +13,10 @@ commit     The whole candidate is one version of H, or nothing is changed. Every
 Cases come out of the run, in hindsight: what a stretch of it came to is the goal, told to the agent as an objective in its
 memory, and its context is empty: what is measured is H, not the history. A case that calls one skill needs no model.
 
-Departures from HCL: a part's edits are refused, too, when they take back what a part before them had gained; an edit that the agent makes to its own harness is not gated, only the Refiner's are; a task is the
-stretch between two milestones; a skill that is rewritten is judged by replays of its calls alone, where there are any;
-"the best combination" is the larger delta, then fewer anchors lost.
+Departures from HCL: a task is the stretch between two milestones; only the Refiner's edits are gated, not those that the
+agent makes to its own harness; edits of a part that take back what an earlier part has gained are refused, too; a skill that
+is rewritten is judged by replays of its calls alone, where there are any; the best is the larger delta, then fewer anchors
+lost, then chance.
 """
 import base64
 import copy
@@ -166,7 +167,8 @@ class Guard:
             agent.run_skill(case.call, 0, 0)
         else:
             made.memory["task"] = objective(case)
-            while agent.t < SPAN and now()["progress"]["presses"] < end and not reached(case.goal, brief(now())) and not now().get("over"):
+            done = lambda: reached(case.goal, brief(now())) or now().get("over")
+            while agent.t < SPAN and now()["progress"]["presses"] < end and not done():
                 agent.step()
             self.count["steps"] += agent.t
         return reached(case.goal, brief(now())), agent
@@ -178,8 +180,8 @@ class Guard:
             self.count["cases"] += 1
             if (case.id, content) not in self.memo:
                 ok, agent = self.play(harness, case)
-                did = [[s.key, [[c.name, {k: v for k, v in c.args.items() if k != "reasoning"} if isinstance(c.args, dict) else c.args]
-                                for c in s.reply.calls]] for s in agent.steps]
+                args = lambda c: {**c.args, "reasoning": ""} if isinstance(c.args, dict) else c.args
+                did = [[s.key, [[c.name, args(c)] for c in s.reply.calls]] for s in agent.steps]
                 end = agent.env.observe()
                 self.memo[case.id, content] = Outcome(ok, digest(did, end.key, end.state["progress"]["presses"]))
             out[case.id] = self.memo[case.id, content]
@@ -187,8 +189,9 @@ class Guard:
 
     # -- propose, evaluate, commit
 
-    def refine(self, harness: Harness, window: list[Step], observation: str, ask: Callable[[str, list, list], Reply], *, step: int,
-               cause: str, tools: Iterable[str], api: str = "", dry_run: Callable[[str, dict], str] | None = None, retire: bool = False,
+    def refine(self, harness: Harness, window: list[Step], observation: str, ask: Callable[[str, list, list], Reply], *,
+               step: int, cause: str, tools: Iterable[str], api: str = "",
+               dry_run: Callable[[str, dict], str] | None = None, retire: bool = False,
                review: Callable[[Harness, list[Edit]], list[Edit]] = lambda harness, edits: edits,
                on_edit: Callable[[Edit], None] = lambda edit: None) -> dict:
         """As refiner.refine, with the gate: H is changed by the whole candidate or not at all. Returns the row for the log.
@@ -200,7 +203,8 @@ class Guard:
         draft, edits, passes, decisions = copy.deepcopy(harness), [], [], []
         for part in self.parts:
             text = question(draft, part, window, found, observation, tools, api)
-            options, entry = self.alternatives_of(part, draft, lambda more: run_pass(draft, part, text + more, ask, step, tools, trial), live, base)
+            propose = lambda more, part=part, draft=draft, text=text: run_pass(draft, part, text + more, ask, step, tools, trial)
+            options, entry = self.alternatives_of(part, draft, propose, live, base)
             decisions += [row for row, *_ in options]
             fit = [o for o in options if not o[0]["refused"]]
             if fit:
@@ -211,9 +215,12 @@ class Guard:
                 edits += made
             status = "edited" if fit else "refused" if options else entry["status"]
             passes.append(entry | {"status": status, "edits": [harness.version + 1] * len(fit and made)})
-        commit(harness, review(harness, edits) if edits else [], on_edit)
-        return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [], "signatures": [asdict(s) for s in found],
-                "passes": passes, "guard": decisions, "cases": [len(self.valid), len(self.all_anchors())], "version": harness.version}
+        if edits and not (edits := review(harness, edits)):
+            passes = [p | {"status": "refused", "edits": []} if p["edits"] else p for p in passes]
+        commit(harness, edits, on_edit)
+        return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [],
+                "signatures": [asdict(s) for s in found], "passes": passes, "guard": decisions,
+                "cases": [len(self.valid), len(self.all_anchors())], "version": harness.version}
 
     def alternatives_of(self, part: str, draft: Harness, propose: Callable[[str], tuple[list[Edit], dict]], live: dict,
                         base: dict) -> tuple[list[tuple], dict]:
@@ -223,7 +230,8 @@ class Guard:
             made, entry = propose(self.reminder(part))
             usage, errors = usage + Usage(**entry["usage"]), errors + entry["errors"]
             what = [[e.op, e.id, e.after] for e in made]
-            again = {r["what"] for r in self.refused if not r["why"].startswith("no change")}       # that may look otherwise later
+            # What changed nothing may look otherwise in other situations: it is evaluated again.
+            again = {r["what"] for r in self.refused if not r["why"].startswith("no change")}
             if made and digest(what) not in tried | again:
                 tried.add(digest(what))
                 options.append(self.judge(draft, made, live, base))
@@ -244,15 +252,15 @@ class Guard:
             trial.apply(edit)
         valid, anchors = list(self.valid), self.all_anchors()
         replays = [c for c in valid + anchors if c.call and c.call["skill_id"] in {e.id for e in made}]
-        rewritten = all(e.part == "skills" and e.op == "update" for e in made)
+        replays = replays if all(e.part == "skills" and e.op == "update" for e in made) else []
         wrong = invalid(draft, trial, made, {*self.env_tools(), "get_game_state", "get_map_data"})
-        score = base if wrong else base | self.scores(trial, replays if rewritten and replays else valid + anchors)
+        score = base if wrong else base | self.scores(trial, replays or valid + anchors)
         changed = any(score[id].trace != base[id].trace for id in score)
         delta, taken = (sum(s[c.id].ok - live[c.id].ok for c in valid) / max(len(valid), 1) for s in (score, base))
         lost = [c.id for c in anchors if live[c.id].ok and not score[c.id].ok]
-        row = {"part": made[0].part, "edits": [f"{e.op} {e.id}".strip() for e in made], "by": "replays" if rewritten and replays else "forks",
-               "delta": round(delta, 4), "lost": len(lost), "anchors_lost": lost,
-               "refused": verdict(wrong, changed, delta, len(lost), max(self.need, taken), self.bound), "taken": False}
+        row = {"part": made[0].part, "edits": [f"{e.op} {e.id}".strip() for e in made], "by": "replays" if replays else "forks",
+               "delta": round(delta, 4), "lost": len(lost), "anchors_lost": lost, "taken": False,
+               "refused": verdict(wrong, changed, delta, len(lost), max(self.need, taken), self.bound)}
         return row, made, trial, score
 
     def env_tools(self) -> Iterable[str]:
@@ -264,8 +272,9 @@ class Guard:
 
     def to_json(self) -> dict:
         """What the next decisions depend on and the logs do not hold."""
-        return {"snaps": [asdict(s) | {"state": base64.b85encode(s.state).decode()} for s in self.snaps], "refused": list(self.refused),
-                "valid": [c.to_json() for c in self.valid], "pool": [c.to_json() for c in self.pool],
+        return {"snaps": [asdict(s) | {"state": base64.b85encode(s.state).decode()} for s in self.snaps],
+                "refused": list(self.refused), "valid": [c.to_json() for c in self.valid],
+                "pool": [c.to_json() for c in self.pool],
                 "anchors": {task: [c.to_json() for c in cases] for task, cases in self.anchors.items()}}
 
     def restore(self, row: dict, replies: list[dict]) -> None:
@@ -294,7 +303,8 @@ def commit(harness: Harness, edits: list[Edit], on_edit: Callable[[Edit], None])
 
 # -- the last known good
 
-def rollback(harness: Harness, edits: list[Edit], steps: list[Step], refinements: list[dict], after: int, step: int) -> list[Edit]:
+def rollback(harness: Harness, edits: list[Edit], steps: list[Step], refinements: list[dict], after: int,
+             step: int) -> list[Edit]:
     """Back to the version that last reached a milestone, once `after` refinements since then all found the world stalled.
 
     Returns the edits by "guard" that lead there, not yet applied; none while there is progress, or nothing to go back to.
@@ -306,7 +316,8 @@ def rollback(harness: Harness, edits: list[Edit], steps: list[Step], refinements
     late = [r for r in refinements if r["step"] > since][-after:]
     if len(late) < after or not all(r["cause"] == "stall" or any(s["name"] == "stall" for s in r["signatures"]) for r in late):
         return []
-    why = f"{after} refinements since step {since} found no progress: back to version {good.version}, which reached {', '.join(good.milestones)}"
+    why = f"{after} refinements since step {since} found the world stalled: back to version {good.version}, which reached "
+    why += ", ".join(good.milestones)
     return back_to(harness, fold(e for e in edits if e.version <= good.version), step, why)
 
 

@@ -74,8 +74,9 @@ class Run:
         for edit in first:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
-        self.guard = Guard(lambda: open_game(settings), self.recorder.ask, bound=float(settings.guard), need=settings.delta,
-                           alternatives=settings.alternatives, seed=settings.seed) if settings.guard and not settings.frozen else None
+        limits = {"need": settings.delta, "alternatives": settings.alternatives, "seed": settings.seed}
+        self.guard = Guard(lambda: open_game(settings), self.recorder.ask, bound=float(settings.guard), **limits) \
+            if settings.guard and not settings.frozen else None
         self.theta = {"k": 0, "since": 0, "made": 0}     # --colearn: iterations done, last step of them, newest theta (0: --model)
         self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
         if head:
@@ -174,7 +175,8 @@ class Run:
         append_row(self.folder / "refinements.jsonl", row)
         self.refinements.append(row)
         if s.rollback:
-            commit(agent.harness, rollback(agent.harness, self.edits, agent.steps, self.refinements, s.rollback, agent.t), self.on_edit)
+            back = rollback(agent.harness, self.edits, agent.steps, self.refinements, s.rollback, agent.t)
+            commit(agent.harness, back, self.on_edit)
         self.counters["unchanged"] = -1      # this step's own effect has been counted
         self.shoot(agent.t)
 

@@ -24,9 +24,13 @@ from tools import stream as streams
 
 NONE, KEEP = "{}", '{"prompt": null}'
 MARK = "ZYZZYVA"                     # in a planted anchor; no model may ever read it
-GO = 'for way in args["way"]:\n    tools["move"](direction={"n": "north", "s": "south", "w": "west", "e": "east"}[way])\nresult = 1'
-# Goes west where east is meant unless the way is short: the case at hand gets better, two that worked do not.
-HARMFUL = GO.replace('args["way"]:', 'args["way"] + ("" if len(args["way"]) < 3 else "w"):').replace('result = 1', 'if len(args["way"]) == 1:\n    tools["move"](direction="east")\nresult = 1')
+GO = """WAYS = {"n": "north", "s": "south", "w": "west", "e": "east"}
+for way in args["way"]:
+    tools["move"](direction=WAYS[way])
+result = 1"""
+# One step more for the shortest way, one step back for long ones: the case at hand gets better, two that worked do not.
+HARMFUL = GO.replace('args["way"]:', 'args["way"] + ("" if len(args["way"]) < 3 else "w"):')
+HARMFUL += '\nif len(args["way"]) == 1:\n    tools["move"](direction="east")'
 
 
 def world(*moves):
@@ -61,11 +65,10 @@ def guard():
         g.close()
 
 
-def refine(g, harness, model, window=()):
+def refine(g, harness, model, **more):
     edits = []
-    tools = ["move", "run_skill"]
-    row = g.refine(harness, list(window), "You are in a room.", model.ask, step=9, cause="schedule", tools=tools, on_edit=edits.append)
-    return row, edits
+    more = {"step": 9, "cause": "schedule", "tools": ["move", "run_skill"], "on_edit": edits.append, **more}
+    return g.refine(harness, [], "You are in a room.", model.ask, **more), edits
 
 
 def rewrite(code):
@@ -75,32 +78,36 @@ def rewrite(code):
 # -- cases
 
 def test_a_goal_holds_or_does_not():
-    now = brief({"location": "Town", "player_position": {"x": 1, "y": 2}, "context": "overworld", "bag": [{"name": "KEY", "quantity": 1}],
-                 "progress": {"reached": {"met": 3}}})
-    for goal in (["milestone", "met"], ["item", ["KEY", 1]], ["place", "Town"], ["cell", ["Town", 1, 2]], ["text", "Town"], ["battle", "Town"]):
-        assert reached(goal, now), goal
-    for goal in (["milestone", "won"], ["item", ["KEY", 2]], ["place", "Cave"], ["cell", ["Town", 2, 1]], ["battle", "Cave"]):
-        assert not reached(goal, now), goal
+    now = brief({"location": "Town", "player_position": {"x": 1, "y": 2}, "context": "overworld",
+                 "bag": [{"name": "KEY", "quantity": 1}], "progress": {"reached": {"met": 3}}})
+    holds = {"milestone": "met", "item": ["KEY", 1], "place": "Town", "cell": ["Town", 1, 2], "text": "", "battle": "Town"}
+    not_yet = {"milestone": "won", "item": ["KEY", 2], "place": "Cave", "cell": ["Town", 2, 1], "battle": "Cave"}
+    assert all(reached(list(goal), now) for goal in holds.items())
+    assert not any(reached(list(goal), now) for goal in not_yet.items())
     assert not reached(["text", "Town"], now | {"text": True}) and not reached(["battle", "Town"], now | {"battle": True})
 
 
+TOWN = {"place": "Town", "x": 1, "y": 1, "text": False, "battle": False, "items": {}, "milestones": [], "dark": False}
+
+
 def test_what_a_step_came_to():
-    old = {"place": "Town", "x": 1, "y": 1, "text": False, "battle": False, "items": {}, "milestones": [], "dark": False}
+    old = TOWN
     assert goals(old, old) == []
     assert goals(old, old | {"x": 2}) == [["cell", ["Town", 2, 1]]]
     assert goals(old, old | {"place": "Cave", "milestones": ["in"]}) == [["milestone", "in"], ["place", "Cave"]]
-    assert goals(old | {"battle": True}, old) == [["battle", "Town"]] and goals(old | {"battle": True}, old | {"place": "Home"}) == []
+    assert goals(old | {"battle": True}, old) == [["battle", "Town"]]
+    assert goals(old | {"battle": True}, old | {"place": "Home"}) == []
     assert goals(old | {"text": True}, old | {"items": {"KEY": 1}}) == [["item", ["KEY", 1]], ["text", "Town"]]
 
 
 def test_cases_begin_where_their_goal_did_not_hold_yet():
-    at = lambda x, **more: {"place": "Town", "x": x, "y": 1, "text": False, "battle": False, "items": {}, "milestones": [], "dark": False} | more
+    at = lambda x, **more: {**TOWN, "x": x, **more}
     snaps = [Snap(b"", f"k{x}", at(x, place="Cave" if x < 3 else "Town"), x) for x in range(1, SPAN + 6)]
     end = at(99, place="Shop")
     near, far = hindsight(snaps, step(50, {"success": True}), end, random.Random(0))
     assert near.goal == far.goal == ["place", "Shop"] and near.solved and not far.solved
     assert int(near.key[1:]) > len(snaps) - SPAN >= int(far.key[1:])
-    back = hindsight(snaps, step(50, {"success": True}), at(98, place="Cave"), random.Random(0))          # it was in the cave before
+    back = hindsight(snaps, step(50, {"success": True}), at(98, place="Cave"), random.Random(0))      # it was there before
     assert all(int(c.key[1:]) >= 3 for c in back)
     skill = lambda args, result: [(c.goal, c.solved) for c in hindsight(
         snaps, step(50, result, calls=call("run_skill", args).calls), at(98), random.Random(0)) if c.call]
@@ -110,7 +117,8 @@ def test_cases_begin_where_their_goal_did_not_hold_yet():
     for odd in ("x", {"skill_id": 7, "args": "x"}, {}):                       # refused by the tool's schema: not carried out
         assert skill(odd, {"success": False, "error": "not carried out"}) == []
     assert skill(asked | {"args": {"x": "7", "y": None}}, {"success": False, "presses": 1, "error": "x"}) == []
-    assert objective(near).title == "Shop: go there" and objective(replace(near, goal=["milestone", "won"])).title == "Shop (99, 1): won"
+    assert objective(near).title == "Shop: go there"
+    assert objective(replace(near, goal=["milestone", "won"])).title == "Shop (99, 1): won"
     assert Case.from_json(json.loads(json.dumps(near.to_json()))) == near
 
 
@@ -118,16 +126,18 @@ def test_cases_begin_where_their_goal_did_not_hold_yet():
 def test_anchors_are_drawn_at_the_ratio_and_filled_from_the_other_side(good, bad, want):
     pool = [Case(b"", str(i), ["place", ""], 1, i < good) for i in range(good + bad)]
     drawn = sample(pool, 5, random.Random(1))
-    assert (sum(c.solved for c in drawn), sum(not c.solved for c in drawn)) == want and len({c.id for c in drawn}) == len(drawn)
+    assert (sum(c.solved for c in drawn), sum(not c.solved for c in drawn)) == want
+    assert len({c.id for c in drawn}) == len(drawn)
 
 
 # -- the three checks
 
 @pytest.mark.parametrize("wrong, changed, delta, lost, need, bound, words", [
     ("", True, 0.0, 0, 0.0, 0.0, ""), ("", True, 0.5, 3, 0.0, 3.0, ""), ("", True, 0.5, 99, 0.0, float("inf"), ""),
-    ("", True, -0.25, 0, 0.0, 0.0, "improvement: -0.25"), ("", True, 0.25, 0, 0.5, 9.0, "improvement"), ("", True, 0.5, 0, 0.5, 0.0, ""),
-    ("", True, 1.0, 1, 0.0, 0.0, "retention: 1"), ("", True, 0.5, 4, 0.0, 3.0, "retention: 4"), ("", False, 0.0, 0, 0.0, 9.0, "no change"),
-    ("its code", True, 1.0, 0, 0.0, 9.0, "validity: its code"), ("its code", False, -1.0, 9, 0.0, 0.0, "validity")])
+    ("", True, -0.25, 0, 0.0, 0.0, "improvement: -0.25"), ("", True, 0.25, 0, 0.5, 9.0, "improvement"),
+    ("", True, 0.5, 0, 0.5, 0.0, ""), ("", True, 1.0, 1, 0.0, 0.0, "retention: 1"), ("", True, 0.5, 4, 0.0, 3.0, "retention: 4"),
+    ("", False, 0.0, 0, 0.0, 9.0, "no change"), ("its code", True, 1.0, 0, 0.0, 9.0, "validity: its code"),
+    ("its code", False, -1.0, 9, 0.0, 0.0, "validity")])
 def test_the_gate(wrong, changed, delta, lost, need, bound, words):
     said = verdict(wrong, changed, delta, lost, need, bound)
     assert said.startswith(words) and bool(said) == bool(words)
@@ -143,7 +153,8 @@ def test_validity(op, part, value, words):
     old, new = skilled(), skilled()
     edit = new.edit(op, part, "", value, by="refiner", step=1)
     said = invalid(old, new, [edit], {"move"})
-    assert words in said and bool(said) == bool(words) and not invalid(new, new, [], {"move"})       # what was broken before is no reason
+    assert words in said and bool(said) == bool(words)
+    assert not invalid(new, new, [], {"move"})                                # what was broken before is no reason
 
 
 # -- propose, evaluate, commit
@@ -159,19 +170,22 @@ def test_a_harmful_rewrite_goes_live_only_where_that_much_may_be_lost(guard, bou
     assert decision["by"] == "replays" and decision["delta"] == 1 and decision["lost"] == 2
     assert set(decision["anchors_lost"]) == {c.id for c in g.anchors["before"][:2]} and decision["taken"] == lives
     assert decision["refused"] == ("" if lives else f"retention: 2 situations that H masters are lost, {bound:g} are allowed")
-    assert (harness.skills["skill_0001"].code == HARMFUL) == lives and len(edits) == lives and row["version"] == harness.version == 1 + lives
-    assert row["passes"][2]["status"] == ("edited" if lives else "refused") and g.count["forks"] == 0 and g.count["replays"] == 8
+    assert (harness.skills["skill_0001"].code == HARMFUL) == lives and len(edits) == lives
+    assert row["version"] == harness.version == 1 + lives and row["passes"][2]["status"] == ("edited" if lives else "refused")
+    assert g.count["forks"] == 0 and g.count["replays"] == 8
 
 
 def test_a_candidate_is_one_version_and_is_undone_as_one(guard, tmp_path):
     create = json.dumps({"create": [{"title": "a"}, {"title": "b"}]})
-    agent = Canned(*[call("move", {"direction": d}) for d in ("east", "south") * 50])             # other replies, other behaviour
+    agent = Canned(*[call("move", {"direction": d}) for d in ("east", "south") * 50])       # other replies, other behaviour
     harness, g = skilled(), guard(agent.ask, float("inf"))
-    first = [h.Edit(1, 0, "import", "update", "prompt", "", "", "go", "")] + [h.Edit(1, 0, "import", "create", "skills", "skill_0001", None, {"name": "go", "code": GO}, "")]
+    first = [h.Edit(1, 0, "import", "update", "prompt", "", "", "go", ""),
+             h.Edit(1, 0, "import", "create", "skills", "skill_0001", None, {"name": "go", "code": GO}, "")]
     state, key = world()
     g.valid.append(Case(state, key, ["cell", ["room", 9, 9]], 5))
     row, edits = refine(g, harness, Canned('{"prompt": "go on"}', NONE, NONE, create))
-    assert [e.version for e in edits] == [2, 2, 2] == [harness.version] * 3 and [p["edits"] for p in row["passes"]] == [[2], [], [], [2, 2]]
+    assert [e.version for e in edits] == [2, 2, 2] == [harness.version] * 3
+    assert [p["edits"] for p in row["passes"]] == [[2], [], [], [2, 2]]
     assert fold(first + edits).to_json() == harness.to_json()
     (tmp_path / "edits.jsonl").write_text("".join(json.dumps(e.__dict__) + "\n" for e in first + edits))
     h.undo(tmp_path, 2)
@@ -193,7 +207,8 @@ def test_the_better_alternative_is_taken_and_the_next_part_builds_on_it(guard):
     harness, g = skilled(), guard(None, float("inf"), alternatives=3)
     g.valid.extend([replay("e", 2, 1), replay("e", 3, 1), replay("ee", 4, 1), replay("eee", 9, 9)])
     row, _ = refine(g, harness, model)
-    assert [d["taken"] for d in row["guard"]] == [False, True] and harness.skills["skill_0001"].code == better         # the third is the second again
+    assert [d["taken"] for d in row["guard"]] == [False, True]                # the third is the second again
+    assert harness.skills["skill_0001"].code == better
     assert [d["delta"] for d in row["guard"]] == [0.0, 0.25]
     memory = [m for role, m, _ in model.sent if role == "refine_memory"]
     assert len(memory) == 3 and row["passes"][2]["status"] == "edited"
@@ -211,15 +226,18 @@ def test_the_optimizer_learns_why_it_was_refused_and_never_sees_an_anchor(guard)
     model = Canned(*rewrite(HARMFUL), *rewrite(HARMFUL))
     refine(g, harness, model)
     row, _ = refine(g, harness, model)
-    assert row["guard"] == [] and row["passes"][2]["status"] == "refused" and harness.version == 1         # not evaluated twice
+    assert row["guard"] == [] and row["passes"][2]["status"] == "refused"     # it is not evaluated twice
+    assert harness.version == 1
     told = model.sent[6][1][0]["content"]
     assert "# Edits that were tried and refused" in told and "retention: 2 situations" in told and "skill_0001" in told
     seen = json.dumps([[role, m, t] for role, m, t in model.sent])
     assert MARK not in seen and not any(c.key in seen or c.id in seen for c in g.all_anchors())
     position = "x=1, y=2"                                                     # what the third anchor looks like to a player
-    assert position not in seen and any(position in json.dumps(m) for role, m, t in agent.sent) and {r for r, *_ in agent.sent} == {"guard"}
+    assert position not in seen and any(position in json.dumps(m) for role, m, t in agent.sent)
+    assert {role for role, *_ in agent.sent} == {"guard"}
     # The model that plays an anchor is told its goal, as any player is; the Optimizer's prompt is what it is without a guard.
-    assert model.sent[0][1][0]["content"] == question(skilled(), "prompt", [], signatures([]), "You are in a room.", ["move", "run_skill"])
+    plain = question(skilled(), "prompt", [], signatures([]), "You are in a room.", ["move", "run_skill"])
+    assert model.sent[0][1][0]["content"] == plain
 
 
 def test_live_h_is_not_paid_for_twice(guard):
@@ -240,7 +258,16 @@ def test_a_reply_that_is_no_edit_changes_nothing(guard):
     harness, g = skilled(), guard(None, float("inf"))
     before = copy.deepcopy(harness.to_json())
     row, edits = refine(g, harness, Canned("hm", "hm", '{"create": [{"name": "x", "max_turns": 99}]}', "{}}", "[1]", "", NONE))
-    assert [p["status"] for p in row["passes"]] == ["failed", "unchanged", "failed", "unchanged"] and not edits and harness.to_json() == before
+    assert [p["status"] for p in row["passes"]] == ["failed", "unchanged", "failed", "unchanged"]
+    assert not edits and harness.to_json() == before
+
+
+def test_a_person_has_the_last_word(guard):
+    harness, g = skilled(), guard(None, float("inf"))
+    g.valid.append(replay("e", 3, 1))
+    row, edits = refine(g, harness, Canned(*rewrite(HARMFUL)), review=lambda harness, edits: [])
+    assert not edits and harness.version == row["version"] == 1 and row["passes"][2]["status"] == "refused"
+    assert row["guard"][0]["taken"] and row["passes"][2]["edits"] == []
 
 
 # -- in a run
@@ -260,11 +287,14 @@ def test_the_live_emulator_is_not_touched_and_the_cases_are_disjoint():
     ram = lambda: hashlib.sha256(bytes(env.mem[0x8000:0x10000]) + env.save()).hexdigest()
     before = ram()
     window = agent.steps
-    row = g.refine(agent.harness, window, env.observe().text, agent.ask, step=agent.t, cause="schedule", tools=sorted(agent.all_tools))
+    row = g.refine(agent.harness, window, env.observe().text, agent.ask, step=agent.t, cause="x", tools=sorted(agent.all_tools))
     assert ram() == before and g.env.boy is not env.boy and g.count["forks"] > 0 and row["guard"]
     ids = [[c.id for c in cases] for cases in (g.valid, g.all_anchors(), g.pool)]
     assert all(ids[:2]) and sum(map(len, ids)) == len({i for some in ids for i in some})
-    assert len(g.valid) <= VALID and not reached(g.valid[-1].goal, g.play(agent.harness, replace(g.valid[-1], presses=0))[1].env.observe() and brief(g.env.observe().state))
+    assert len(g.valid) <= VALID
+    for case in [*g.valid, *g.all_anchors()]:                                 # no goal holds at its beginning
+        g.env.load(case.state)
+        assert not reached(case.goal, brief(g.env.observe().state)) and g.env.observe().key == case.key
     g.close(), agent.sandbox.close(), env.close()
 
 
@@ -303,12 +333,13 @@ def test_with_the_guard_a_run_is_resumed_and_replayed_as_any_other(tmp_path, cap
 @pytest.mark.parametrize("game, steps", [("toy", 20), ("lantern", 11)])
 def test_a_guard_that_commits_nothing_leaves_no_trace_in_the_run(game, steps, tmp_path, capsys):
     flags = ("--game", game, "--schedule", "5,5,60,900", "--steps", steps)
-    assert main("--run", tmp_path / "on", *flags, "--guard", 0, "--delta", 2) == 0 and main("--run", tmp_path / "off", *flags, "--frozen") == 0
-    assert rows(tmp_path / "on") == rows(tmp_path / "off") and len(rows(tmp_path / "on")) > 0
-    assert h.read_rows(tmp_path / "on" / "refinements.jsonl") and rows(tmp_path / "on", "edits.jsonl") == rows(tmp_path / "off", "edits.jsonl")
+    on, off = tmp_path / "on", tmp_path / "off"
+    assert main("--run", on, *flags, "--guard", 0, "--delta", 2) == 0 and main("--run", off, *flags, "--frozen") == 0
+    assert rows(on) == rows(off) and len(rows(on)) > 0 and rows(on, "edits.jsonl") == rows(off, "edits.jsonl")
+    assert h.read_rows(on / "refinements.jsonl")
 
 
-@pytest.mark.parametrize("flags", [["--guard", "some"], ["--guard", "-1"], ["--guard", "nan"], ["--guard", "1", "--alternatives", "0"]])
+@pytest.mark.parametrize("flags", [["--guard", "some"], ["--guard", "-1"], ["--guard", "nan"], ["--alternatives", "0"]])
 def test_a_bad_bound_is_named(flags, capsys):
     assert main("--game", "toy", *flags) == 2 and "--guard" in capsys.readouterr().err
 
@@ -330,12 +361,15 @@ def test_rollback_goes_back_to_the_version_that_last_made_progress():
     add("delete", "memory", "mem_0001")
     add("update", "skills", "skill_0001", {"code": "result = 2"})
     add("create", "memory", "", {"title": "nonsense"})
-    steps = [replace(step(t, key=str(t), milestones=["left"] if t == 5 else []), version=3 if t < 7 else 7) for t in range(1, 60)]
+    at = lambda t: step(t, key=str(t), milestones=["left"] if t == 5 else [])
+    steps = [replace(at(t), version=3 if t < 7 else 7) for t in range(1, 60)]
     none = lambda refinements: rollback(harness, edits, steps, refinements, 2, 60)
-    assert none(stalled(50)) == [] and none(stalled(3, 4)) == [] and none([*stalled(50), {"step": 55, "cause": "schedule", "signatures": []}]) == []
+    assert none(stalled(50)) == [] and none(stalled(3, 4)) == []
+    assert none([*stalled(50), {"step": 55, "cause": "schedule", "signatures": []}]) == []
     back = none(stalled(40, 50))
     commit(harness, back, edits.append)
-    assert harness.to_json() == good.to_json() | {"version": 8} and [(e.version, e.by) for e in edits[7:]] == [(8, "guard")] * 4
+    assert harness.to_json() == good.to_json() | {"version": 8}
+    assert [(e.version, e.by) for e in edits[7:]] == [(8, "guard")] * 4
     assert "back to version 3, which reached left" in back[0].why and fold(edits).to_json() == harness.to_json()
     assert none(stalled(40, 50)) == [] and back_to(harness, harness, 60, "") == []                 # counted anew from here
     assert rollback(harness, edits, [step(1)], stalled(40, 50), 2, 60) == []                       # nothing was ever reached
@@ -349,13 +383,13 @@ def test_rollback_in_a_run(tmp_path, monkeypatch, capsys):
                 text = messages[0]["content"]
                 return Reply(json.dumps({"prompt": f"Bump {len(text)}."}) if "edit the policy" in text else "{}")
             seen = json.dumps(messages[-1]["content"])
-            spot = (1, 1) if "x=1, y=1" in seen else (1, 2) if "x=1, y=2" in seen else (1, 3) if "x=1, y=3" in seen else (2, 3)
-            way = {(1, 1): "south", (1, 2): "south", (1, 3): "east", (2, 3): "east"}[spot]
-            return call("move", {"direction": "north" if "keys 1" in seen else way})
+            down = "x=1, y=1" in seen or "x=1, y=2" in seen
+            return call("move", {"direction": "north" if "keys 1" in seen else "south" if down else "east"})
 
     monkeypatch.setattr("settings.open_model", lambda *_, **__: Ruined())
     monkeypatch.setattr(run, "open_models", lambda s, f: {s.model: Ruined()})
-    assert main("--game", "toy", "--run", tmp_path / "r", "--stall", 4, "--schedule", "900,900,900,900", "--steps", 25, "--rollback", 2) == 0
+    flags = ("--game", "toy", "--stall", 4, "--schedule", "900,900,900,900", "--steps", 25, "--rollback", 2)
+    assert main("--run", tmp_path / "r", *flags) == 0
     edits = h.read_edits(tmp_path / "r" / "edits.jsonl")
     assert [e.by for e in edits] == ["import", *["refiner", "refiner", "guard"] * 2, "refiner"]
     assert edits[3].after == edits[0].after and "took the key" in edits[3].why
@@ -370,12 +404,12 @@ def test_average_and_forgetting_on_a_worked_example():
     second 4/5 and has lost 1/5, the last counts for nothing: Fgt = (0.5 + 0.2) / 2 = 0.35."""
     R = [[1.0], [0.25, 0.8], [0.5, 0.6, 1.0]]
     assert streams.average(R) == pytest.approx(0.7) and streams.forgetting(R) == pytest.approx(0.35)
-    assert streams.forgetting([[1.0]]) == 0 and streams.forgetting([[0.5], [1.0, 0.0]]) == 0       # what got better is not forgotten
+    assert streams.forgetting([[1.0]]) == 0 and streams.forgetting([[0.5], [1.0, 0.0]]) == 0        # better is not forgotten
     assert doctest.testmod(streams).failed == 0
 
 
 class Pupil:
-    """Answers what its policy holds; as the Refiner it writes down the answers that it was told, and only those of this window."""
+    """Answers what its policy holds; as the Refiner it writes down what it was told, a forgetful one in the old text's place."""
 
     def __init__(self, forgetful):
         self.forgetful = forgetful
@@ -394,7 +428,8 @@ class Pupil:
         return call("answer", {"text": right if right in known else "?"})
 
 
-ROWS = [{"task": f"t{t}", "input": f"question {t} {i}?", "answer": f"answer {t}", "check": "exact"} for t in range(4) for i in range(12)]
+ROWS = [{"task": f"t{t}", "input": f"question {t} {i}?", "answer": f"answer {t}", "check": "exact"}
+        for t in range(4) for i in range(12)]
 
 
 def play(bound, forgetful=True, **more):
@@ -406,7 +441,7 @@ def play(bound, forgetful=True, **more):
 
 def test_a_stream_of_questions_with_and_without_forgetting():
     free, tight, good, off = play(float("inf")), play(0.0), play(0.0, forgetful=False), play(0.0, parts=["memory"])
-    assert (free["Avg"], free["Fgt"], free["accepted"], free["rejected"]) == (0.25, 1.0, 4, 0)      # each task costs the one before
+    assert (free["Avg"], free["Fgt"], free["accepted"], free["rejected"]) == (0.25, 1.0, 4, 0)     # each task costs the one before
     assert (tight["Avg"], tight["Fgt"], tight["accepted"]) == (0.25, 0.0, 1) and tight["rejected"] == 3
     assert (good["Avg"], good["Fgt"], good["accepted"]) == (1.0, 0.0, 4)
     assert (off["Avg"], off["accepted"]) == (0.0, 0)
@@ -441,15 +476,18 @@ def test_a_question_is_answered_once_and_its_answer_told_when_it_was_wrong():
     assert env.act("answer", {"text": "answer 0"})["right"] and env.observe().state["progress"]["reached"]
 
 
-@pytest.mark.parametrize("text, words", [("", "no questions in it"), ('{"task": "a"}', "question 1"), ("{oops\n{}\n", "line 1 is damaged")])
+@pytest.mark.parametrize("text, words", [
+    ("", "no questions in it"), ('{"task": "a"}', "question 1"), ("{oops\n{}\n", "line 1 is damaged")])
 def test_a_bad_question_file_is_named(text, words, tmp_path, capsys):
     (tmp_path / "q.jsonl").write_text(text)
     assert streams.main([str(tmp_path / "q.jsonl"), "--out", str(tmp_path / "out")]) == 2 and words in capsys.readouterr().err
     for flags in (["--guard", "x"], ["--guard", "0,"], ["--seeds", "0"], ["--without", "all"], []):
-        assert streams.main([str(ROOT / "tools" / "questions.jsonl"), *flags]) == 2 and len(capsys.readouterr().err.splitlines()) == 1
+        assert streams.main([str(ROOT / "tools" / "questions.jsonl"), *flags]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_lanterns_tasks_come_out_of_one_run():
     pools = streams.lantern_cases(8)
     assert set(pools) == {"walk", "talk", "shop", "fight", "switches", "maze"} and pools["walk"] and pools["talk"]
-    assert all(c.call is None and c.goal[0] == "text" for c in pools["talk"]) and all(c.goal[0] in ("place", "cell") for c in pools["walk"])
+    assert all(c.call is None and c.goal[0] == "text" for c in pools["talk"])
+    assert all(c.goal[0] in ("place", "cell") for c in pools["walk"])

@@ -60,7 +60,8 @@ NASTY = {
     "skills": {
         "skill_0001": {"name": "Walk to", "code": "\nresult = 1\n", "description": ""},
         "walk-to": {"name": "Walk to", "description": "x\ny" * 500},
-        "s3": {"name": "no", "instructions": "Use scripts/tool.py\n", "code": "print('''\n---\n''')", "effectiveness": "high", "protected": True},
+        "s3": {"name": "no", "instructions": "Use scripts/tool.py\n", "code": "print('''\n---\n''')", "effectiveness": "high",
+               "protected": True},
     },
     "subagents": {
         "sa_0001": {

@@ -95,7 +95,7 @@ def lantern_cases(steps: int = 0) -> dict[str, list[Case]]:
 RIGHT = "a right answer"
 CHECKS: dict[str, Callable[[str, str], bool]] = {
     "exact": lambda said, answer: " ".join(said.split()) == answer,
-    "number": lambda said, answer: [float(n) for n in re.findall(r"-?\d+(?:\.\d+)?", said.replace(",", ""))[-1:]] == [float(answer)],
+    "number": lambda said, answer: [*map(float, re.findall(r"-?\d+(?:\.\d+)?", said.replace(",", ""))[-1:])] == [float(answer)],
     "choice": lambda said, answer: re.findall(r"\b[A-Z]\b", said)[-1:] == [answer],
     "regex": lambda said, answer: re.fullmatch(answer, said.strip()) is not None}
 ROW = {"type": "object", "required": ["task", "input", "answer", "check"], "additionalProperties": False, "properties": {
@@ -115,9 +115,9 @@ class Questions:
     def observe(self) -> Observation:
         row = self.rows[self.at]
         right = self.said is not None and CHECKS[row["check"]](self.said, row["answer"])
-        state = {"location": row["task"], "context": "question" if self.said is None else "answered", "over": self.said is not None}
-        text = f"Kind of question: {row['task']}\nQuestion: {row['input']}"
-        state["progress"] = {"milestones": [RIGHT], "reached": {RIGHT: 1} if right else {}, "presses": int(self.said is not None)}
+        over, text = self.said is not None, f"Kind of question: {row['task']}\nQuestion: {row['input']}"
+        state = {"location": row["task"], "context": "answered" if over else "question", "over": over,
+                 "progress": {"milestones": [RIGHT], "reached": {RIGHT: 1} if right else {}, "presses": int(over)}}
         return Observation(text, None, state, digest(self.at, self.said))
 
     def act(self, name: str, args: dict) -> dict:
@@ -177,7 +177,8 @@ def adapt(guard: Guard, harness, task: Task, ask: Callable[..., Reply], steps: l
         guard.pool.append(replace(case, solved=ok))
         for id, use in agent.harness.uses.items():
             old = harness.uses.get(id, Uses())
-            harness.uses[id] = replace(use, calls=old.calls + use.calls, successes=old.successes + use.successes, last_step=len(steps))
+            calls, successes = old.calls + use.calls, old.successes + use.successes
+            harness.uses[id] = replace(use, calls=calls, successes=successes, last_step=len(steps))
 
 
 def stream(tasks: list[Task], guard: Guard, settings: Settings, ask: Callable[..., Reply]) -> dict:
@@ -190,14 +191,15 @@ def stream(tasks: list[Task], guard: Guard, settings: Settings, ask: Callable[..
         guard.valid.clear()
         guard.valid.extend(task.valid)
         names = sorted(Agent(guard.env, harness, ask).all_tools)
-        rows.append(guard.refine(harness, steps[before:][-settings.window:], guard.env.observe().text, ask, step=len(steps), cause=task.name, tools=names))
+        window, text = steps[before:][-settings.window:], guard.env.observe().text
+        rows.append(guard.refine(harness, window, text, ask, step=len(steps), cause=task.name, tools=names))
         guard.end_task(task.name)
         R.append([mean(o.ok for o in guard.scores(harness, seen.test).values()) for seen in tasks[:stage + 1]])
-    taken = sum(any(d["taken"] for d in row["guard"]) for row in rows)
     decisions = [d for row in rows for d in row["guard"]]
     return {"Avg": average(R), "Fgt": forgetting(R), "accepted": sum(d["taken"] for d in decisions),
-            "rejected": sum(bool(d["refused"]) for d in decisions), "versions": taken, "cases": guard.count["cases"], "forks": guard.count["forks"] + guard.count["replays"],
-            "seconds": round(time.monotonic() - start, 1), "R": R, "rows": rows}
+            "rejected": sum(bool(d["refused"]) for d in decisions), "cases": guard.count["cases"],
+            "forks": guard.count["forks"] + guard.count["replays"], "seconds": round(time.monotonic() - start, 1),
+            "R": R, "rows": rows}
 
 
 def table(results: dict[str, list[dict]]) -> str:
@@ -210,16 +212,18 @@ def table(results: dict[str, list[dict]]) -> str:
     return "\n".join(lines)
 
 
-def sweep(pools: dict[str, list[Case]], env: Callable[[], Env], settings: Settings, bounds: list[str], seeds: int, parts: Iterable[str],
-          out: Path) -> dict[str, list[dict]]:
+def sweep(pools: dict[str, list[Case]], env: Callable[[], Env], settings: Settings, bounds: list[str], seeds: int,
+          parts: Iterable[str], out: Path) -> dict[str, list[dict]]:
     """Every B with every seed. Every reply is in OUT/replies-SEED.jsonl: the same command again asks for none of them twice."""
     results: dict[str, list[dict]] = {bound: [] for bound in bounds}
     for seed in range(seeds):
         models = open_models(replace(settings, seed=seed), out)
-        recorder = Recorder(out / f"replies-{seed}.jsonl", lambda role, models=models: models[settings.model_of(role)], budget=settings.dollars)
+        chosen = lambda role, models=models: models[settings.model_of(role)]
+        recorder = Recorder(out / f"replies-{seed}.jsonl", chosen, budget=settings.dollars)
         memo, replies = {}, {}                            # the same H, case and model: the same outcome, under every B
         for bound in bounds:
-            guard = Guard(env, recorder.ask, bound=float(bound), need=settings.delta, alternatives=settings.alternatives, seed=seed, parts=parts)
+            guard = Guard(env, recorder.ask, bound=float(bound), need=settings.delta, alternatives=settings.alternatives,
+                          seed=seed, parts=parts)
             guard.memo, guard.replies = memo, replies
             result = stream(split(pools, seed), guard, replace(settings, seed=seed), recorder.ask)
             guard.close()
@@ -232,7 +236,8 @@ def sweep(pools: dict[str, list[Case]], env: Callable[[], Env], settings: Settin
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tools.stream", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="tools.stream", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: (print(f"stream.py: {message}", file=sys.stderr), sys.exit(2))
     parser.add_argument("tasks", help="lantern, or a JSONL file of questions")
     parser.add_argument("--guard", default="0,1,3,inf", help="values of B, with commas between (0,1,3,inf)")
