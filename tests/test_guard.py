@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from conftest import ROOT, Canned, call, step
 
+import harness as h
 import people
 import run
 from cases import SPAN, Case, Snap, brief, goals, hindsight, objective, reached, sample

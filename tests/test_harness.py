@@ -8,6 +8,7 @@ import pytest
 import harness as h
 from harness import EditError, Harness, fold
 from reuse import SHOWN, overview
+from runlog import append_row
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_import_validates_and_round_trips(full):
 def test_command_line(full, tmp_path, capsys):
     made, edits = full
     for edit in edits:
-        h.append_row(tmp_path / "edits.jsonl", asdict(edit))
+        append_row(tmp_path / "edits.jsonl", asdict(edit))
     assert h.main(["log", str(tmp_path)]) == 0 and "update memory mem_0001 (content, importance)" in capsys.readouterr().out
     assert h.main(["diff", str(tmp_path), "3", "4"]) == 0 and '+   "content": "south",' in capsys.readouterr().out
     assert h.main(["show", str(tmp_path), "mem_0001"]) == 0 and "content: south" in capsys.readouterr().out

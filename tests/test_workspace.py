@@ -60,7 +60,8 @@ NASTY = {
     "skills": {
         "skill_0001": {"name": "Walk to", "code": "\nresult = 1\n", "description": ""},
         "walk-to": {"name": "Walk to", "description": "x\ny" * 500},
-        "s3": {"name": "no", "instructions": "Use scripts/tool.py\n", "code": "print('''\n---\n''')", "effectiveness": "high", "protected": True},
+        "s3": {"name": "no", "instructions": "Use scripts/tool.py\n", "code": "print('''\n---\n''')", "effectiveness": "high",
+               "protected": True},
     },
     "subagents": {
         "sa_0001": {
@@ -562,12 +563,9 @@ def test_the_scripted_model_writes_down_both_planted_failures(tmp_path, capsys):
     assert new["AGENTS.md"].startswith(GOOD["AGENTS.md"]) and "save it as a skill" in new["AGENTS.md"]
     assert "pytest: command not found" in new["memory/NOTES.md"] and new["memory/NOTES.md"].startswith(GOOD["memory/NOTES.md"])
     report = (tmp_path / "o" / "report.md").read_text()
-    assert (
-        "same_result: shell bash -lc 'pytest -q' gave the same result 3 times" in report
-        and shown.strip() in report
-        and [r["status"] for r in read_rows(tmp_path / "o" / "refinements.jsonl")]
-        == ["edited", "unchanged", "unchanged", "edited"]
-    )
+    assert "same_result: shell bash -lc 'pytest -q' gave the same result 3 times" in report and shown.strip() in report
+    statuses = [r["status"] for r in read_rows(tmp_path / "o" / "refinements.jsonl")]
+    assert statuses == ["edited", "unchanged", "unchanged", "edited"]
     assert refine(root, "--out", tmp_path / "o2") == 0 and capsys.readouterr().out.startswith("no difference")
 
 

@@ -36,8 +36,6 @@ def fit(value: Any, rules: dict) -> Any:
             return None
     if rules["type"] == "array":
         return [str(v)[:80] for v in (value if isinstance(value, list) else re.split(r",\s*", str(value)))][:rules["maxItems"]]
-    if rules["type"] == "boolean":
-        return value is True
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
