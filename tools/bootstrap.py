@@ -14,7 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from harness import ID, PARTS, SCHEMAS, Edit, Harness, describe, fold, imported, read_edits
+from harness import ID, PARTS, SCHEMAS, Edit, Harness, fold, imported, read_edits
+from people import describe
 from people import by_hand
 from runlog import BadInput, append_row, locked, read_rows
 from tools.workspace import POLICY, TITLE, Files, check, parse, read_tree, slug, to_files, write_tree
