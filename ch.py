@@ -80,6 +80,14 @@ def clip(value: Any) -> Any:
     return [clip(v) for v in value[:60]] if isinstance(value, list) else value
 
 
+def unfit(call: Call, tools: dict[str, tuple[str, dict]]) -> str:
+    """Why a call can't be carried out; "" when its tool exists and its arguments fit the tool's schema."""
+    if call.name not in tools:
+        return f"no such tool: {call.name[:80]}; the tools are {', '.join(tools)}"
+    wrong = problems(call.args, tools[call.name][1]) if isinstance(call.args, dict) else "the arguments are not a JSON object"
+    return wrong and f"{call.name} was not carried out: {wrong}"
+
+
 def tool_list(tools: dict[str, tuple[str, dict]]) -> list[dict]:
     return [{"type": "function", "function": {"name": n, "description": d, "parameters": s}} for n, (d, s) in tools.items()]
 
@@ -182,12 +190,8 @@ class Agent:
 
     def carry_out(self, call: Call, tools: dict[str, tuple[str, dict]], t: int, depth: int) -> dict:
         """One call -> its result. A call that does not fit its tool's schema is answered with what was wrong."""
-        if call.name not in tools:
-            return {"success": False, "error": f"no such tool: {call.name[:80]}; the tools are {', '.join(tools)}"}
-        wrong = problems(call.args, tools[call.name][1]) if isinstance(call.args, dict) else "the arguments are not a JSON object"
-        if wrong:
-            takes = tools[call.name][1]["properties"]
-            return {"success": False, "error": f"{call.name} was not carried out: {wrong}", "takes": takes}
+        if wrong := unfit(call, tools):
+            return {"success": False, "error": wrong} | ({"takes": tools[call.name][1]["properties"]} if call.name in tools else {})
         if call.name in self.env.tools:
             return self.env.act(call.name, call.args)
         if call.name in STORES:
@@ -288,11 +292,14 @@ class Agent:
             text = skill.instructions or skill.description
             return {"success": True, "skill_id": id, "result": text, "note": "a text skill: follow it yourself"}
         out = {"skill_id": id} | self.execute(skill.code, args.get("args", {}), t, may_act=True)
+        self.skill_used(id, out, t)
+        return out
+
+    def skill_used(self, id: str, out: dict, t: int) -> None:
+        """Count it. A skill may say itself that it failed: {"success": False, ...} or a text that starts with "error"."""
         result = out.get("result")
-        # A skill may say itself that it failed: {"success": False, ...} or a text that starts with "error".
         failed = isinstance(result, dict) and result.get("success") is False or str(result).lower().startswith("error")
         self.harness.used(id, out["success"] and not failed, t, out.get("error") or str(result))
-        return out
 
     def run_code(self, args: dict, t: int, depth: int) -> dict:
         return self.execute(args["code"], args.get("args", {}), t, may_act=False)

@@ -307,9 +307,7 @@ def read_edits(path: Path) -> list[Edit]:
 
 
 def undo(run: Path, version: int) -> Edit:
-    """Undo a version of a run that is stopped: one edit, or all of a guard's candidate. The run takes it up at --resume.
-
-    Returns the last edit made. Raises BadInput."""
+    """Undo a version of a stopped run (all of a guard's candidate); --resume takes it up. The last edit. Raises BadInput."""
     with locked(run):
         edits, steps = read_edits(run / "edits.jsonl"), read_rows(run / "trajectory.jsonl")
         harness = fold(edits)

@@ -34,9 +34,11 @@ try:
     from harness import Edit, Uses, fold, read_edits
     from models import Model, ModelError, Usage
     from people import review, take_up
+    from prm import model_judge, rule_judge
     from refiner import Schedule, refine
     from runlog import BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_row, cached_share, locked, read_checkpoint, read_rows, write_checkpoint
-    from settings import Settings, new_folder, open_game, open_models, parse, read_settings, start_edits
+    from settings import Settings, new_folder, open_game, open_models, open_named, parse, read_settings, start_edits
+    from sft import adapter, iteration, train
     from signatures import lost
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
@@ -75,6 +77,7 @@ class Run:
         limits = {"need": settings.delta, "alternatives": settings.alternatives, "seed": settings.seed}
         self.guard = Guard(lambda: open_game(settings), self.recorder.ask, bound=float(settings.guard), **limits) \
             if settings.guard and not settings.frozen else None
+        self.theta = {"k": 0, "since": 0, "made": 0}     # --colearn: iterations done, last step of them, newest theta (0: --model)
         self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
         if head:
             self.restore(head, state)
@@ -92,7 +95,7 @@ class Run:
     def checkpoint(self) -> None:
         agent = self.agent
         sizes = {name: (self.folder / name).stat().st_size for name in LOGS}
-        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision,
+        head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision, "theta": self.theta,
                 "counters": self.counters, "people": [asdict(e) for e in self.people],
                 "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
         if self.guard:
@@ -105,7 +108,8 @@ class Run:
         self.env.load(state)
         agent.steps = [Step.from_json(row) for row in read_rows(self.folder / "trajectory.jsonl")]
         agent.threads[MAIN] = [s for s in agent.steps if s.agent == MAIN]
-        agent.t, self.counters = head["t"], head["counters"]
+        agent.t, self.counters, self.theta = head["t"], head["counters"], head.get("theta", self.theta)
+        self.load_theta()
         agent.harness.uses = {k: Uses(**v) for k, v in head["uses"].items()}
         self.recorder.totals = {k: Usage(**v) for k, v in head["totals"].items()}
         self.refinements = read_rows(self.folder / "refinements.jsonl")
@@ -143,6 +147,8 @@ class Run:
             return "finished"
         reached = {"steps": self.agent.t, "presses": progress["presses"], "dollars": self.recorder.total().dollars or 0,
                    "seconds": time.monotonic() - self.start}
+        if 0 < s.colearn <= self.theta["k"]:
+            return "iterations"
         over = [name for name, value in reached.items() if self.live and 0 < getattr(s, name) <= value]
         return over[0] if over else "format errors" if self.counters["mute"] >= FORMAT_ERRORS else ""
 
@@ -174,11 +180,39 @@ class Run:
         self.counters["unchanged"] = -1      # this step's own effect has been counted
         self.shoot(agent.t)
 
+    def improve_if_due(self) -> None:
+        """--colearn: after each iteration score, relabel and train; theta_{k+1} plays on in the same game with the same H."""
+        agent, s, k, made, ask = self.agent, self.settings, self.theta["k"], self.theta["made"], self.recorder.ask
+        if not s.colearn or agent.t < s.iteration * (k + 1):
+            return
+        outs = [self.folder / f"theta_{i}" for i in range(1, k + 2)]
+        iteration(k, outs[-1], agent.steps, self.edits, self.env.tools, agent.harness.tools, since=self.theta["since"],
+                  size=s.iteration, judge=rule_judge if s.model_of("judge") == "scripted" else model_judge(ask),
+                  ask=None if s.model_of("teacher") == "self" else ask, context=s.context)
+        if self.live and train(s.model, outs[made - 1] if made else None, [d / "shard.jsonl" for d in outs], outs[-1],
+                               s.trainer_python, s.weights, s.base_url):
+            made = k + 1
+        self.theta = {"k": k + 1, "since": agent.t, "made": made}
+        self.load_theta()
+        if self.guard:
+            self.guard.forget(self.recorder.count)
+        if s.reset_each:
+            fresh = open_game(s)
+            self.env.load(fresh.save())
+            getattr(fresh, "close", lambda: None)()
+
+    def load_theta(self) -> None:
+        """The newest theta answers for the agent's model from now on."""
+        s, out = self.settings, self.folder / f"theta_{self.theta['made']}"
+        if self.live and self.theta["made"]:
+            name = f"student:{out / 'theta.npz'}" if s.is_student() else adapter(out).name
+            self.models[s.model] = open_named(s, self.folder, name)
+
     def play(self, bar: tqdm) -> str:
         """Step until a limit; returns its name. Whatever interrupts it, the last checkpoint and the logs hold everything."""
         saved, s = -EVERY, self.settings
         if self.agent.vision is None:        # the probe is a logged reply as any other, so a replay knows the answer too
-            told = s.vision != "auto" or s.model == "scripted" or self.env.observe().frame is None
+            told = s.vision != "auto" or s.model == "scripted" or s.is_student() or self.env.observe().frame is None
             self.agent.vision = s.vision == "on" if told else saw(self.recorder.ask("probe", PROBE, []))
         while True:
             while self.people and self.people[0].step <= self.agent.t:
@@ -195,6 +229,7 @@ class Run:
             before = self.agent.t
             self.guard.step(self.agent) if self.guard else self.agent.step()
             self.refine_if_due(before)
+            self.improve_if_due()
             self.show(bar)
             if before < 12 <= self.agent.t and (self.share() or 1) < 0.7 and self.live:
                 print(f"run.py: only {self.share():.0%} of the input came from the cache after turn 3", file=sys.stderr)

@@ -56,6 +56,11 @@ def append_row(path: Path, row: dict) -> None:
         os.fsync(out.fileno())
 
 
+def write_rows(path: Path, rows: list[dict]) -> None:
+    """A whole JSONL file at once."""
+    write_atomic(path, b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows))
+
+
 def read_rows(path: Path, limit: int | None = None) -> list[dict]:
     """Rows of a JSONL log, of its first `limit` bytes. A last line that a kill cut off is dropped; raises BadInput
     for a damaged line in the middle, with its number."""

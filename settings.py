@@ -28,11 +28,19 @@ class Settings:
     game: str = flag("lantern", "lantern, toy, red, blue, yellow")
     rom: str = flag("", "red, blue, yellow: your own ROM (or the environment variable CH_ROM)")
     state: str = flag("", "start from a PyBoy state of that ROM instead of from power-on")
-    model: str = flag("scripted", "scripted, local (a tiny real one, `make local`), or a model's name")
+    model: str = flag("scripted", "scripted, student[:FILE.npz], local (a tiny real one, `make local`), or a model's name")
     base_url: str = flag("", "an OpenAI-compatible server; without it the provider follows from the model's name")
     actions: str = flag("auto", "how calls are made: tools, json (by response_format), auto (json after 3 replies with no call)")
     prices: str = flag("", "your own price file (models/prices.json)")
-    refiner_model: str = flag("", "the Refiner's model (the agent's)")
+    refiner_model: str = flag("", "the Refiner's model (the agent's; scripted when that is a student)")
+    judge_model: str = flag("", "--colearn: who compares windows (as the Refiner's; scripted judges by rule)")
+    teacher_model: str = flag("", "--colearn: who answers the states of low-reward windows (as the Refiner's; self: nobody)")
+    colearn: int = flag(0, "so many iterations of play, score, relabel, train (0: theta stays as it is)")
+    iteration: int = flag(256, "--colearn: steps an iteration")
+    context: int = flag(0, "--colearn: tokens of a training prompt; rows with longer ones are dropped (0: the trainer counts)")
+    trainer_python: str = flag("", "--colearn: the Python with torch, transformers and peft that trains a language model")
+    weights: str = flag("", "--colearn: the weights behind --model, a folder or a name that transformers knows")
+    reset_each: bool = flag(False, "--colearn, a control: every iteration starts the game anew")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
     bootstrap: str = flag("", "start from another H: a run's folder, a harness.json, the reference's folder, a workspace tree")
     frozen: bool = flag(False, "no refinement")
@@ -60,14 +68,24 @@ class Settings:
     json: bool = flag(False, "one JSON line at the end, no progress bar")
 
     def model_of(self, role: str) -> str:
-        """The name of the model that plays a role: agent, subagent, history, probe, or one of the refiner's."""
+        """The name of the model that plays a role: agent, subagent, probe, guard, history, judge, teacher, or one of the refiner's."""
         if role == "review":
             return PERSON
-        return role.startswith("refine") and self.refiner_model or self.model
+        if role in ("agent", "subagent", "probe", "guard"):
+            return self.model
+        named = {"refine": self.refiner_model, "judge": self.judge_model, "teacher": self.teacher_model}
+        return named.get(role.split("_")[0]) or ("scripted" if self.is_student() else self.model)
+
+    def is_student(self) -> bool:
+        return self.model.partition(":")[0] == "student"
 
     def check(self) -> None:
         """Raises BadInput for values that no flag's type can catch."""
         self.frozen = self.frozen or self.harness in ("min", "expert") and not self.bootstrap
+        if self.colearn and (self.colearn < 0 or self.iteration < 16):
+            raise BadInput(f"--colearn {self.colearn} --iteration {self.iteration}: iterations of at least 16 steps each")
+        if self.colearn and not self.is_student() and not (self.trainer_python and self.weights and self.base_url):
+            raise BadInput("--colearn: --model student, or a language model with --trainer-python, --weights and --base-url")
         if any(c in self.base_url for c in "@?"):
             raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
         if odd := set(filter(None, self.refine_on.split(","))) - {"milestone", "loss"}:
@@ -80,7 +98,7 @@ class Settings:
 
 
 FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",
-        "state", "actions", "prices"}        # may change on --resume
+        "state", "actions", "prices", "trainer_python"}        # may change on --resume
 HOME = {"run", "resume", "replay", "json", "rom"}       # not part of settings.json: they say nothing about what happened
 
 
@@ -141,11 +159,16 @@ def new_folder(settings: Settings, folder: Path) -> None:
         raise BadInput(f"{folder} can't be written ({e.strerror}); choose another place with --run") from None
 
 
+def open_named(settings: Settings, folder: Path, name: str) -> Model:
+    """What it has to say on the way goes to model.log. Raises ModelError."""
+    return open_model(name, settings.seed, settings.base_url, actions=settings.actions, prices=settings.prices,
+                      log=lambda line: append_line(folder / "model.log", line))
+
+
 def open_models(settings: Settings, folder: Path) -> dict[str, Model]:
-    """The agent's model and the Refiner's, by name. What they have to say on the way goes to model.log. Raises ModelError."""
-    options = {"actions": settings.actions, "prices": settings.prices, "log": lambda line: append_line(folder / "model.log", line)}
-    models: dict[str, Model] = {name: open_model(name, settings.seed, settings.base_url, **options)
-                                for name in sorted({settings.model_of(role) for role in ("agent", "refine")})}
+    """The models of all roles, by name."""
+    roles = ("agent", "refine", "history") + ("judge", "teacher") * bool(settings.colearn)
+    models = {name: open_named(settings, folder, name) for name in sorted({settings.model_of(role) for role in roles} - {"self"})}
     return models | ({PERSON: Person()} if settings.review else {})
 
 

@@ -1,7 +1,7 @@
 """The seam to a language model: `model(messages, tools) -> Reply`, messages and tools in OpenAI's chat-completions form.
 
-What answers: scripted.py (by rules, offline), api.py (any OpenAI-compatible server), local.py (one that it starts itself).
-A new provider is a new file here.
+What answers: scripted.py (by rules, offline), student.py (a small theta that learns, offline), api.py (any OpenAI-compatible
+server), local.py (one that it starts itself). A new provider is a new file here.
 """
 import hashlib
 import json
@@ -93,15 +93,19 @@ Model = Callable[[list[Message], list[dict]], Reply]
 
 
 def open_model(name: str, seed: int = 0, base_url: str = "", **options: Any) -> Model:
-    """The model called `name`: "scripted", "local", or a model's name on an OpenAI-compatible server. Raises ModelError.
+    """The model called `name`: "scripted", "student", "student:FILE.npz", "local", "local:ADAPTER", or a model's name on an
+    OpenAI-compatible server. Raises ModelError.
 
     options: those of api.Api (actions, prices, log).
     """
     if name == "scripted":
         from models.scripted import Scripted
         return Scripted(seed)
-    if name == "local" and not base_url:
+    if name.partition(":")[0] == "student":
+        from models.student import Student
+        return Student(name.partition(":")[2], seed)
+    if name.split(":")[0] == "local" and not base_url:
         from models.local import Local
-        return Local(**options)
+        return Local(name.partition(":")[2], **options)
     from models.api import Api
     return Api(name, base_url, **options)

@@ -274,8 +274,8 @@ def walker(window: str, have: tuple | None) -> tuple[str, str]:
     for symbol, ways in shut.items():
         if len(ways) >= 2 and symbol not in leap:
             shut[symbol] = sorted(n for n in DIRECTION if n.isupper() == ways[0].isupper())
-    if not opens:
-        return "", "no step was taken"
+    if len({n for ways in opens.values() for n in ways}) < 2:
+        return "", "too few steps were taken"
     broken = re.search(r"^last run failed:.*, (line \d+)\n(?:  .*\n)*  (.*)", body, re.M)
     weak = have is not None and not searching and have[2] >= 2 and have[3] < 0.9 * have[2]
     if dump(tables) == known and not weak and not broken:

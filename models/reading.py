@@ -150,9 +150,9 @@ def read_results(text: str, view: View) -> None:
             view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
             view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
     view.bumps += text.count("blocked") if '"goal"' in text else 0
-    # A walk that a battle or something new broke off did not fail.
-    if goal := re.search(r'"success": false, "from": .*?"goal": \[(-?\d+), (-?\d+)\], "in": "overworld", "things": \[\]', text):
-        view.failed[view.at((int(goal[1]), int(goal[2])))] += 1
+    # A walk that a battle or something new broke off did not fail; one that never left its cell did.
+    if goal := re.search(r'"success": false, "from": (\[.*?\]), "at": (\[.*?\]), "goal": \[(-?\d+), (-?\d+)\], "in": "overworld", "things": \[(\]?)', text):
+        view.failed[view.at((int(goal[3]), int(goal[4])))] += bool(goal[5]) or goal[1] == goal[2]
 
 
 def read_context(messages: list[Message]) -> View:

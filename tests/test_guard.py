@@ -252,6 +252,12 @@ def test_live_h_is_not_paid_for_twice(guard):
     g.memo.clear()
     refine(g, harness, Canned(KEEP, NONE, NONE, NONE))
     assert paid == 4 == len(agent.sent)
+    g.forget(3)                                                               # a new theta answers for itself
+    refine(g, harness, Canned(KEEP, NONE, NONE, NONE))
+    assert len(agent.sent) == 8
+    again, row = guard(None), {"role": "guard", "reply": Reply("x").to_json()}
+    again.restore(json.loads(json.dumps(g.to_json())), [row | {"sha": str(i)} for i in range(5)])
+    assert again.replies.keys() == {"3", "4"} and [c.id for c in again.valid] == [c.id for c in g.valid]
 
 
 def test_a_reply_that_is_no_edit_changes_nothing(guard):

@@ -19,6 +19,9 @@ FILES = {
     "people.py": "edits reviewed as diffs, H edited by hand",
     "cases.py": "situations out of the run, and what is to come of them",
     "guard.py": "a candidate H against live H on forks; commit or not",
+    "prm.py": "the process reward model: windows → rewards in [0, 1]",
+    "sft.py": "low-reward windows → teacher labels → a shard → the next θ",
+    "rebuild.py": "what the model was sent, rebuilt from the log",
     "run.py": "the loop, checkpoint, resume, replay",
     "settings.py": "a field is a flag; what the flags open",
     "runlog.py": "a run's files: append-only logs, the reply log, the lock",
@@ -27,6 +30,8 @@ FILES = {
     "models/scripted.py": "the offline model as the agent",
     "models/reading.py": "what it makes of its messages",
     "models/learner.py": "the offline model as the Refiner: a rule learner",
+    "models/student.py": "the numpy student: the calls that a state offers",
+    "models/theta.py": "its θ: a low-rank softmax; soft SFT, offline GRPO",
     "models/api.py": "any OpenAI-compatible server: retries, budgets, money",
     "models/wire.py": "how servers differ: messages, replies, faults, prices",
     "models/local.py": "a tiny real model on llama.cpp's server",
@@ -39,15 +44,19 @@ FILES = {
     "tools/bootstrap.py": "H from any form: run, reference's folder, tree; export, import",
     "tools/foreign.py": "coding agents' logs → steps and failure signatures",
     "tools/evolve.py": "the four passes over a workspace and its logs",
+    "tools/lora.py": "theta as a LoRA: run the trainer, load, canary",
+    "tools/lora_trainer.py": "the trainer's own process: soft SFT, GRPO",
+    "tools/lora_demo.py": "the whole chain on a real model, on a CPU",
     "tools/report.py": "a run as tables; press cost of walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
     "tools/stream.py": "a stream of tasks under guards: what is learned and forgotten",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
-FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "sandbox",
-           "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"], ["games.toy", "reuse", "signatures", "cases"],
-          ["refiner", "ch", "settings"], ["tools.foreign"], ["tools.evolve"], ["guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream"]]
+FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner",
+           "models.student", "models.theta", "sandbox", "games.red", "games.red_data", "games.lantern", "games.cartridge", "tools.lora_trainer"],
+          ["harness", "tools.lora"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"],
+          ["games.toy", "reuse", "signatures", "cases", "prm"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild"],
+          ["tools.evolve", "sft", "guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream", "tools.lora_demo"]]
 
 
 def tracked():

@@ -1,5 +1,6 @@
 """The tools: a report of rows whose deficit and funnel were worked by hand, a small sweep, bad input."""
 import json
+import re
 from dataclasses import asdict
 
 import pytest
@@ -145,3 +146,14 @@ def test_a_mistake_gets_one_line_and_status_2(tool, args, tmp_path, capsys):
         status = e.code
     said = capsys.readouterr()
     assert status == 2 and said.err.count("\n") == 1 and not said.out and not (tmp_path / "o").exists()
+
+
+def test_a_sweep_of_co_learnings_controls_with_equal_steps(tmp_path, capsys):
+    out = tmp_path / "sweep"
+    args = ["--game", "toy", "--harness", "neither,both", "--seeds", "1", "--colearn", "2", "--iteration", "16", "--out", str(out)]
+    assert sweep.main(args) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"iteration 2 \(32 steps\) +\d", said)
+    for name in ("neither-0", "both-0"):
+        assert json.loads((out / f"{name}.json").read_text())["steps"] == 32
+    assert json.loads((out / "neither-0" / "settings.json").read_text())["frozen"] and (out / "both-0" / "theta_2" / "theta.npz").exists()

@@ -394,7 +394,8 @@ def test_the_scripted_model_writes_down_both_planted_failures(tmp_path, capsys):
     assert new["AGENTS.md"].startswith(GOOD["AGENTS.md"]) and "save it as a skill" in new["AGENTS.md"]
     assert "pytest: command not found" in new["memory/NOTES.md"] and new["memory/NOTES.md"].startswith(GOOD["memory/NOTES.md"])
     report = (tmp_path / "o" / "report.md").read_text()
-    assert "repeated_failing_call" in report and shown.strip() in report and [r["status"] for r in read_rows(tmp_path / "o" / "refinements.jsonl")] == ["edited", "unchanged", "unchanged", "edited"]
+    assert "nonzero_exit" in report and "repeated_script" in report and shown.strip() in report
+    assert [r["status"] for r in read_rows(tmp_path / "o" / "refinements.jsonl")] == ["edited", "unchanged", "unchanged", "edited"]
     assert refine(root, "--out", tmp_path / "o2") == 0 and capsys.readouterr().out.startswith("no difference")
 
 

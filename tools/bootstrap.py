@@ -24,6 +24,8 @@ def fit(value: Any, rules: dict) -> Any:
     """A value of the reference's stores as our schema wants it; None: leave the field out."""
     if value is None or "enum" in rules and value not in rules["enum"]:
         return None
+    if rules["type"] == "boolean":
+        return value if isinstance(value, bool) else None
     if rules["type"] == "integer":
         try:
             return max(rules["minimum"], min(rules["maximum"], int(float(value))))

@@ -1,11 +1,13 @@
 """Run one game with several harnesses and seeds, and print medians over the seeds: presses, refinements, seconds.
 
     python -m tools.sweep --game lantern --harness min,ch,expert --seeds 5 [--jobs 2] [--steps N] [--out DIR]
+    python -m tools.sweep --harness neither,live-H,live-theta,both --model student:theta_0.npz --colearn 6
     python -m tools.sweep --table DIR                  the table of a folder again
 
 Minutes a run, and as many at a time as --jobs says; the scripted model needs no key and costs nothing. Two more
 conditions start from the H of the ch run of the same seed, once it is there: bootstrap (H goes on changing) and frozen
-(it does not).
+(it does not). Co-learning's controls are conditions too: CONTROLS, all with the same number of steps; their table also has
+the milestones by iteration.
 
 Each run leaves DIR/<harness>-<seed>/ and its summary DIR/<harness>-<seed>.json. A run whose summary exists is not run
 again, one that was broken off goes on where it stopped. A run that did not finish the game, or failed, is counted as
@@ -21,26 +23,32 @@ from pathlib import Path
 from statistics import median
 
 from run import Settings, open_game, start_edits
-from runlog import BadInput, write_atomic
+from runlog import BadInput, read_rows, write_atomic
 from tools.report import columns
 
 HERE = Path(__file__).parent.parent
-FROM_CH = {"bootstrap": [], "frozen": ["--frozen"]}      # condition -> its flags beside --bootstrap
-FLAGS = [("game", "lantern", "as run.py's"), ("harness", "min,ch,expert", "also bootstrap, frozen and files, with commas"),
+CONTROLS = {"neither": "--frozen", "live-H": "", "live-theta": "--frozen {loop}", "both": "{loop}",          # co-learning's conditions
+            "self": "--teacher-model self {loop}", "reset": "--reset-each {loop}"}
+FROM_CH = {"bootstrap": "--bootstrap {ch}", "frozen": "--bootstrap {ch} --frozen"}
+CONDITIONS = {"no-reuse": "--no-reuse", "no-retire": "--no-retire", **FROM_CH,
+              **{name: "--model {model} " + flags for name, flags in CONTROLS.items()}}       # name -> run.py's flags; others are --harness
+FLAGS = [("game", "lantern", "as run.py's"), ("harness", "min,ch,expert", f"harnesses, files or {', '.join(CONDITIONS)}; commas between"),
+         ("model", "student", "co-learning: theta_0"), ("colearn", 6, "co-learning: iterations"),
+         ("iteration", 256, "co-learning: steps an iteration"),
          ("seeds", 5, "seeds 0 to N - 1"), ("jobs", 2, "runs at a time"), ("steps", 0, "steps a run; 0: no limit"),
          ("out", "", "the sweep's folder; runs/sweep-<game>"), ("table", "", "print the table of this folder and run nothing")]
 
 
 def check(args: argparse.Namespace) -> None:
     """Raises BadInput before anything is run."""
-    if args.seeds < 1 or args.jobs < 1 or args.steps < 0:
-        raise BadInput("--seeds and --jobs are whole numbers above 0, --steps is not negative")
+    if min(args.seeds, args.jobs, args.colearn, args.iteration) < 1 or args.steps < 0:
+        raise BadInput("--seeds, --jobs, --colearn and --iteration are whole numbers above 0, --steps is not negative")
     env, harnesses = open_game(Settings(game=args.game)), args.harness.split(",")
     getattr(env, "close", lambda: None)()
     for name in harnesses:
         if name in FROM_CH and "ch" not in harnesses:
             raise BadInput(f"--harness {name}: it starts from the ch runs; name ch too")
-        if name not in FROM_CH:
+        if name not in CONDITIONS:
             start_edits(Settings(game=args.game, harness=name))
     if len({Path(h).stem for h in harnesses}) < len(harnesses):
         raise BadInput(f"--harness {args.harness}: two have the same name")
@@ -48,12 +56,14 @@ def check(args: argparse.Namespace) -> None:
 
 def command(args: argparse.Namespace, harness: str, seed: int, folder: Path) -> list[str]:
     """The flags of one run. One that exists goes on; its own settings hold all but the limit."""
-    flags = ["--run", str(folder), "--json"] + (["--steps", str(args.steps)] if args.steps else [])
+    steps = args.colearn * args.iteration if harness in CONTROLS else args.steps        # co-learning ends by itself, the others with it
+    flags = ["--run", str(folder), "--json"] + (["--steps", str(steps)] if steps else [])
     if (folder / "settings.json").exists():
         return flags + ["--resume"]
-    start = ["--harness", harness]
-    if harness in FROM_CH:
-        start = ["--harness", "ch", "--bootstrap", str(folder.with_name(f"ch-{seed}")), *FROM_CH[harness]]
+    facts = {"{ch}": [str(folder.with_name(f"ch-{seed}"))], "{model}": [args.model],
+             "{loop}": ["--colearn", str(args.colearn), "--iteration", str(args.iteration)]}
+    start = [word for part in CONDITIONS[harness].split() for word in facts.get(part, [part])] if harness in CONDITIONS else \
+        ["--harness", harness]
     return flags + ["--game", args.game, "--seed", str(seed), *start]
 
 
@@ -94,7 +104,7 @@ def read(out: Path) -> dict[str, list[dict]]:
     names = {p.stem for p in out.glob("*-*.json")} | {p.parent.name for p in out.glob("*-*/settings.json")}
     if not names:
         raise BadInput(f"{out} holds no sweep: no summaries <harness>-<seed>.json")
-    first = ("min", "ch", "expert", *FROM_CH)
+    first = ("min", "ch", "expert", *CONDITIONS)
     rows: dict[str, list[dict]] = {h: [] for h in first}
     for name in sorted(names):
         path = out / f"{name}.json"
@@ -126,6 +136,25 @@ def table(rows: dict[str, list[dict]]) -> str:
     return columns(cells)
 
 
+def by_iteration(out: Path) -> str:
+    """Milestones reached by the end of each iteration, a column a condition; "" where nothing is a co-learning run."""
+    settings = {p.parent.name: json.loads(p.read_text()) for p in sorted(out.glob("*-*/settings.json"))}
+    n, size = max(((s.get("colearn", 0), s.get("iteration", 0)) for s in settings.values()), default=(0, 0))
+    reached: dict[str, list[list[int]]] = {c: [] for c in CONTROLS if any(name.rpartition("-")[0] == c for name in settings)}
+    for name in settings:
+        if (condition := name.rpartition("-")[0]) in reached:
+            rows = read_rows(out / name / "trajectory.jsonl")
+            first = {m: r["t"] for r in reversed(rows) for m in r["milestones"]}
+            reached[condition].append([sum(t <= size * (k + 1) for t in first.values()) for k in range(n)])
+    if not n or not reached:
+        return ""
+    cells = [["milestones by the end of", *reached]]
+    for k in range(n):
+        counts = [spread([r[k] for r in runs]) for runs in reached.values()]
+        cells.append([f"iteration {k + 1} ({size * (k + 1)} steps)", *counts])
+    return "\n\n" + columns(cells)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.sweep", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
             check(args)
             sweep(args, out)
         rows = read(out)
-        print(table(rows))
+        print(table(rows) + by_iteration(out))
         return int(any("error" in r for runs in rows.values() for r in runs))
     except (BadInput, OSError, ValueError) as e:
         print(f"sweep.py: {e}", file=sys.stderr)
