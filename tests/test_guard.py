@@ -483,7 +483,10 @@ def test_a_question_is_answered_once_and_its_answer_told_when_it_was_wrong():
 
 
 @pytest.mark.parametrize("text, words", [
-    ("", "no questions in it"), ('{"task": "a"}', "question 1"), ("{oops\n{}\n", "line 1 is damaged")])
+    ("", "no questions in it"), ('{"task": "a"}', "question 1"), ("{oops\n{}\n", "line 1 is damaged"),
+    ('{"task": "a", "input": "b", "answer": "many", "check": "number"}', "no number"),
+    ('{"task": "a", "input": "b", "answer": "(", "check": "regex"}', "no regex"),
+    ('{"task": "a", "input": "b", "answer": ".*", "check": "regex"}', "an empty answer is right")])
 def test_a_bad_question_file_is_named(text, words, tmp_path, capsys):
     (tmp_path / "q.jsonl").write_text(text)
     assert streams.main([str(tmp_path / "q.jsonl"), "--out", str(tmp_path / "out")]) == 2 and words in capsys.readouterr().err
