@@ -346,25 +346,20 @@ def diff(old: Harness, new: Harness) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] in (["export"], ["import"]):
+        from tools import bootstrap          # an entry point may look up
+        return bootstrap.main(argv)
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, more in (("log", []), ("show", ["entry"]), ("diff", ["v1", "v2"]), ("undo", ["version"]), ("import", ["source"])):
+    for name, more in (("log", []), ("show", ["entry"]), ("diff", ["v1", "v2"]), ("undo", ["version"])):
         sub = commands.add_parser(name)
         sub.add_argument("run", type=Path, help="a run's folder")
         for arg in more:
-            sub.add_argument(arg, **({"nargs": "?", "default": ""} if arg == "entry" else {"type": Path if arg == "source" else int}))
-    sub = commands.add_parser("export")
-    sub.add_argument("run", type=Path, help="a run's folder, or any H")
-    sub.add_argument("folder", type=Path)
-    sub.add_argument("--form", choices=["tree", "reference"], default="tree")
-    sub.add_argument("--force", action="store_true", help="overwrite files that are there")
+            sub.add_argument(arg, **({"nargs": "?", "default": ""} if arg == "entry" else {"type": int}))
     args = parser.parse_args(argv)
     log = args.run / "edits.jsonl"
     try:
-        if args.command == "export":
-            from tools import bootstrap
-            print(bootstrap.export(args.run, args.folder, args.form, args.force))
-            return 0
         if not log.exists():
             raise EditError(f"{args.run} holds no edits.jsonl: give the folder of a run")
         edits = read_edits(log)
@@ -376,9 +371,6 @@ def main(argv: list[str] | None = None) -> int:
             print(diff(at(args.v1), at(args.v2)) or "no difference")
         elif args.command == "undo":
             print(describe(undo(args.run, args.version)))
-        elif args.command == "import":
-            from tools import bootstrap
-            print("\n".join(map(describe, bootstrap.import_into(args.run, args.source))) or "no difference")
         elif args.entry:
             found = [getattr(harness, p)[args.entry] for p in PARTS if args.entry in getattr(harness, p)]
             if not found:

@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from env import open_env
 from runlog import BadInput
 from tools import lora
 from tools.lora import TrainError, canary, gpu, publish, train
+from tools.lora_demo import collect
 from tools.lora_trainer import encode, select
 
 # A trainer that does nothing but write what a trainer writes; `c` is its run.json. The fakes below spoil it.
@@ -275,6 +277,18 @@ def test_what_is_kept_and_what_it_weighs():
     units, dropped = select(states, "grpo", 50)
     assert len(units) == 1 and dropped["flat_group"] == 1
     assert [r["weight"] for r in units[0]] == pytest.approx([1, -1, -1, 1], abs=1e-3)
+
+
+def test_the_demo_s_rows_lead_to_the_end():
+    """Whoever does in each state what the kept rows say reaches both milestones, though the teacher wandered."""
+    rows, env = collect(), open_env("toy")
+    says = {r["prompt"][-1]["content"]: r["completion"][0]["tool_calls"][0]["function"] for r in rows if r["weight"]}
+    assert len(rows) == 49 and len(says) == sum(r["weight"] > 0 for r in rows) == 19
+    for _ in says:
+        if len(env.reached) < 2:
+            call = says[env.observe().text]
+            env.act(call["name"], call["arguments"])
+    assert len(env.reached) == 2
 
 
 # -- the real trainer

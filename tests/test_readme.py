@@ -54,8 +54,8 @@ FILES = {
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner",
            "models.student", "models.theta", "sandbox", "games.red", "games.red_data", "games.lantern", "games.cartridge", "tools.lora_trainer"],
-          ["harness", "tools.lora"], ["tools.workspace"], ["tools.bootstrap"], ["env", "people"],
-          ["games.toy", "reuse", "signatures", "cases", "prm"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild"],
+          ["harness", "tools.lora"], ["env", "people", "tools.workspace"],
+          ["games.toy", "reuse", "signatures", "cases", "prm", "tools.bootstrap"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild"],
           ["tools.evolve", "sft", "guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream", "tools.lora_demo"]]
 
 

@@ -8,11 +8,12 @@ import pytest
 
 import refiner
 from conftest import Canned, step
+from games.red import Red
 from harness import Harness
 from models import Call
 from refiner import Schedule, contents, refine
 from reuse import overview, upkeep
-from signatures import DETECTORS, signatures
+from signatures import DETECTORS, lost, signatures
 
 
 def test_schedule():
@@ -120,6 +121,12 @@ def test_the_schema_trap_is_named_with_call_schema_and_difference():
     [found] = [s for s in signatures([malformed(t) for t in range(842)]) if s.name == "schema_mismatch"]
     assert found.severity == 3 and len(found.steps) == 842 and found.calls == ("press_buttons",)
     assert all(word in found.text for word in ("842 calls did nothing", '"buttons": "A"', '{"type": "array"}', "'A' is not of type 'array'"))
+
+
+def test_the_environment_says_once_that_a_battle_is_lost():
+    wild, over = {"kind": "wild", "enemy": None}, {"kind": "lost", "enemy": None}
+    said = Red.hurt(None, wild, over)
+    assert lost([press(3, "A: text: you fall" + said)]) == [3] and Red.hurt(None, over, over) == Red.hurt(None, wild, wild) == ""
 
 
 def test_no_signature_in_a_good_window_or_an_empty_one():

@@ -15,6 +15,7 @@ from models import Call, Reply, Usage
 from runlog import BadInput, read_rows
 from sandbox import Sandbox
 from settings import Settings, start_edits
+from signatures import signatures
 from tools import bootstrap, evolve, foreign
 from tools import workspace as w
 
@@ -36,20 +37,41 @@ def skill(description="Adds up a column. Use it for reports.", body="Run `script
     return f"---\nname: {name}\ndescription: {description}\n{more}---\n{body}\n"
 
 
-GOOD = {"AGENTS.md": "Sums of reports.\n\n- Be brief.\n", ".agents/skills/add-up/SKILL.md": skill(), ".agents/skills/add-up/scripts/add.py": "print(1)\n",
-        "sub_agents/reader/AGENT.md": "---\ndescription: reads long files\nmodel: small\n---\nRead and sum up.\n",
-        "memory/NOTES.md": "# What we know\n\n## tests\nRun them with `make test`.\n\n## data\nreports/ holds CSV.\n"}
+GOOD = {
+    "AGENTS.md": "Sums of reports.\n\n- Be brief.\n",
+    ".agents/skills/add-up/SKILL.md": skill(),
+    ".agents/skills/add-up/scripts/add.py": "print(1)\n",
+    "sub_agents/reader/AGENT.md": "---\ndescription: reads long files\nmodel: small\n---\nRead and sum up.\n",
+    "memory/NOTES.md": "# What we know\n\n## tests\nRun them with `make test`.\n\n## data\nreports/ holds CSV.\n",
+}
 
 
 # -- H <-> files
 
-NASTY = {"prompt": "---\nharness_tools: [1]\n---\nodd\n", "tools": ["move"], "memory": {
-    "mem_0001": {"title": "two\nlines", "content": "## not a topic\n\\## nor this\n<!-- x -->\n", "tags": ["a,b", "-"]},
-    "mem_0007": {"title": "same", "content": "\n  edges  \n", "importance": 5}, "here": {"title": "same", "content": "<!-- {\"id\": \"x\"} -->"},
-    "mem_0009": {"title": " --> ", "content": "\r\nwindows\r\n\u2028", "source": "human"}},
-    "skills": {"skill_0001": {"name": "Walk to", "code": "\nresult = 1\n", "description": ""}, "walk-to": {"name": "Walk to", "description": "x\ny" * 500},
-               "s3": {"name": "no", "instructions": "Use scripts/tool.py\n", "code": "print('''\n---\n''')", "effectiveness": "high"}},
-    "subagents": {"sa_0001": {"name": "1: 'q' \"d\"", "directive": "a\n---\nb", "system_instructions": "\n\n# x\n", "available_tools": ["move"], "max_turns": 3}}}
+NASTY = {
+    "prompt": "---\nharness_tools: [1]\n---\nodd\n",
+    "tools": ["move"],
+    "memory": {
+        "mem_0001": {"title": "two\nlines", "content": "## not a topic\n\\## nor this\n<!-- x -->\n", "tags": ["a,b", "-"]},
+        "mem_0007": {"title": "same", "content": "\n  edges  \n", "importance": 5},
+        "here": {"title": "same", "content": '<!-- {"id": "x"} -->'},
+        "mem_0009": {"title": " --> ", "content": "\r\nwindows\r\n\u2028", "source": "human"},
+    },
+    "skills": {
+        "skill_0001": {"name": "Walk to", "code": "\nresult = 1\n", "description": ""},
+        "walk-to": {"name": "Walk to", "description": "x\ny" * 500},
+        "s3": {"name": "no", "instructions": "Use scripts/tool.py\n", "code": "print('''\n---\n''')", "effectiveness": "high", "protected": True},
+    },
+    "subagents": {
+        "sa_0001": {
+            "name": "1: 'q' \"d\"",
+            "directive": "a\n---\nb",
+            "system_instructions": "\n\n# x\n",
+            "available_tools": ["move"],
+            "max_turns": 3,
+        }
+    },
+}
 
 
 @pytest.mark.parametrize("form", ["tree", "reference"])
@@ -84,10 +106,22 @@ def test_what_people_wrote_keeps_its_form_when_something_else_changes(tmp_path):
     assert not [p for p in w.to_files(row, old) if "add-up" in p]
 
 
-@pytest.mark.parametrize("raw, kind, value", [
-    ("plain words", "string", "plain words"), ('"a\\nb"', "string", "a\nb"), ("'it''s'", "string", "it's"), ("true", "string", "true"),
-    (">\n  folded\n  text", "string", "folded text"), ("|\n  two\n  lines", "string", "two\nlines"), ("12", "integer", 12),
-    ("[a, b]", "array", ["a", "b"]), ("Read, Grep", "array", ["Read", "Grep"]), ("\n  - a\n  - b", "array", ["a", "b"]), ('["a,b"]', "array", ["a,b"])])
+@pytest.mark.parametrize(
+    "raw, kind, value",
+    [
+        ("plain words", "string", "plain words"),
+        ('"a\\nb"', "string", "a\nb"),
+        ("'it''s'", "string", "it's"),
+        ("true", "string", "true"),
+        (">\n  folded\n  text", "string", "folded text"),
+        ("|\n  two\n  lines", "string", "two\nlines"),
+        ("12", "integer", 12),
+        ("[a, b]", "array", ["a", "b"]),
+        ("Read, Grep", "array", ["Read", "Grep"]),
+        ("\n  - a\n  - b", "array", ["a", "b"]),
+        ('["a,b"]', "array", ["a,b"]),
+    ],
+)
 def test_front_matter_as_people_write_it(raw, kind, value):
     assert w.decode(raw, kind) == value
 
@@ -167,25 +201,65 @@ def test_nothing_of_people_is_overwritten_without_being_asked(tmp_path, capsys):
 
 REFERENCE = {
     "EVOLVED_ORCHESTRATOR_POLICY.md": "\nIMPROVED BASE PROMPT:\nExplore.\n",
-    "memory.json": {"next_id": 3, "entries": {"mem_0001": {
-        "id": "mem_0001", "title": "Door", "content": "leads on", "coordinates": [3, 4], "importance": 5.0, "tags": "a, b", "source": "orchestrator",
-        "created_at": "2026", "mutation_history": [{"x": 1}] * 50}, "mem_0002": {"title": None, "content": "a fact", "importance": 99, "tags": None}}},
-    "skills.json": {"next_id": 1, "entries": {
-        "move_to_coords": {"name": "move", "code": "def go(n):\\n    def inner():\\n        return n + step\\n    return inner()\\nstep = 1\\nresult = go(1)", "effectiveness": "great"},
-        "walk": {"name": "walk", "code": "try:\n    x = int(args.get('x', 5.0))\nexcept Exception as e:\n    x = 0\nstate = tools['get_game_state']()\n"
-                 "grid = tools['get_map_data']()['grid']\ntools['press_buttons'](buttons=['WAIT'], reasoning='w')\n"
-                 "result = [x, state['player_position']['x'], grid[0][0]]"}}},
-    "subagents.json": {"next_id": 1, "entries": {"1st": {"name": "fighter", "max_turns": 400.0, "available_tools": ["press_buttons", "execute_custom_subagent"]}}}}
+    "memory.json": {
+        "next_id": 3,
+        "entries": {
+            "mem_0001": {
+                "id": "mem_0001",
+                "title": "Door",
+                "content": "leads on",
+                "coordinates": [3, 4],
+                "importance": 5.0,
+                "tags": "a, b",
+                "source": "orchestrator",
+                "created_at": "2026",
+                "mutation_history": [{"x": 1}] * 50,
+            },
+            "mem_0002": {"title": None, "content": "a fact", "importance": 99, "tags": None},
+        },
+    },
+    "skills.json": {
+        "next_id": 1,
+        "entries": {
+            "move_to_coords": {
+                "name": "move",
+                "code": r"def go(n):\n    def inner():\n        return n + step\n    return inner()\nstep = 1\nresult = go(1)",
+                "effectiveness": "great",
+            },
+            "walk": {
+                "name": "walk",
+                "code": "try:\n    x = int(args.get('x', 5.0))\nexcept Exception as e:\n    x = 0\n"
+                "state = tools['get_game_state']()\n"
+                "grid = tools['get_map_data']()['grid']\ntools['press_buttons'](buttons=['WAIT'], reasoning='w')\n"
+                "result = [x, state['player_position']['x'], grid[0][0]]",
+            },
+        },
+    },
+    "subagents.json": {
+        "next_id": 1,
+        "entries": {
+            "1st": {"name": "fighter", "max_turns": 400.0, "available_tools": ["press_buttons", "execute_custom_subagent"]}
+        },
+    },
+}
 
 
 def test_the_references_folder_with_its_hazards(tmp_path):
     tree(tmp_path, {p: t if isinstance(t, str) else json.dumps(t) for p, t in REFERENCE.items()})
     edits, _ = start_edits(Settings(bootstrap=str(tmp_path)))
     made = h.fold(edits)
-    assert made.prompt == "Explore." and made.memory["mem_0001"].coordinates == "[3, 4]" and made.memory["mem_0001"].tags == ["a", "b"]
+    assert (
+        made.prompt == "Explore."
+        and made.memory["mem_0001"].coordinates == "[3, 4]"
+        and made.memory["mem_0001"].tags == ["a", "b"]
+    )
     assert (made.memory["mem_0002"].title, made.memory["mem_0002"].importance) == ("a fact", 5)
     assert made.subagents["sa-1st"].max_turns == 50 and made.skills["walk"].source == "bootstrapped"
-    api = {"get_game_state": lambda: {"player_position": {"x": 7}}, "get_map_data": lambda: {"grid": ["#."]}, "press_buttons": lambda **_: {"success": True}}
+    api = {
+        "get_game_state": lambda: {"player_position": {"x": 7}},
+        "get_map_data": lambda: {"grid": ["#."]},
+        "press_buttons": lambda **_: {"success": True},
+    }
     box = Sandbox()
     assert box.run(made.skills["move_to_coords"].code, {}, api).result == 2          # one line with literal \n, nested functions
     assert box.run(made.skills["walk"].code, {"x": 5.0}, api).result == [5, 7, "#"]
@@ -221,36 +295,74 @@ def test_import_into_a_stopped_run_is_taken_up_and_replayed(tmp_path, capsys):
 # -- logs: one session told in every format
 
 LONG = "word " * 2_000
-SAID = [("I look.", "shell", {"command": "ls"}, "a.py", False), ("", "shell", {"command": "make"}, "Exit code: 2\nno rule", True), ("Done.", None, None, None, None)]
+SAID = [
+    ("I look.", "shell", {"command": "ls"}, "a.py", False),
+    ("", "shell", {"command": "make"}, "Exit code: 2\nno rule", True),
+    ("Done.", None, None, None, None),
+]
+
+
+TURNS = [(f"c{n}", *turn) for n, turn in enumerate(SAID)]
+ASK = {"role": "user", "content": "Fix it."}
+
+
+def codex():
+    yield {"type": "thread.started", "thread_id": "t"}
+    yield {"type": "turn.started"}
+    for id, text, name, args, out, bad in TURNS:
+        if text:
+            yield {"type": "item.completed", "item": {"id": f"t{id}", "type": "agent_message", "text": text}}
+        if name:
+            item = {"id": id, "type": "command_execution", **args, "status": "in_progress"}
+            over = {"aggregated_output": out, "exit_code": 2 * bad, "status": "failed" if bad else "completed"}
+            yield {"type": "item.started", "item": item}
+            yield {"type": "item.completed", "item": item | over}
+    yield {"type": "turn.completed", "usage": {"input_tokens": 9}}
+
+
+def rollout():
+    yield {"timestamp": "", "type": "session_meta", "payload": {"id": "x"}}
+    item = lambda kind, **more: {"timestamp": "", "type": "response_item", "payload": {"type": kind, **more}}
+    yield item("message", **ASK)
+    for id, text, name, args, out, bad in TURNS:
+        if text:
+            yield item("message", role="assistant", content=[{"type": "output_text", "text": text}])
+        if name:
+            yield item("function_call", call_id=id, name=name, arguments=json.dumps(args))
+            output = json.dumps({"output": out, "metadata": {"exit_code": 2 * bad}})
+            yield item("function_call_output", call_id=id, output=output)
+    yield {"timestamp": "", "type": "event_msg", "payload": {"type": "task_complete"}}
+
+
+def openai():
+    yield {"role": "system", "content": "You code."}
+    yield {**ASK}
+    for id, text, name, args, out, bad in TURNS:
+        function = {"name": name, "arguments": json.dumps(args)}
+        calls = {"tool_calls": [{"id": id, "type": "function", "function": function}]} if name else {}
+        yield {"role": "assistant", "content": text or None, **calls}
+        if name:
+            yield {"role": "tool", "tool_call_id": id, "content": out}
+
+
+def anthropic():
+    yield {**ASK}
+    for id, text, name, args, out, bad in TURNS:
+        said, use = {"type": "text", "text": text}, {"type": "tool_use", "id": id, "name": name, "input": args}
+        yield {"role": "assistant", "content": [said] * bool(text) + [use] * bool(name)}
+        if name:
+            answer = {"type": "tool_result", "tool_use_id": id, "content": [{"type": "text", "text": out}], "is_error": bad}
+            yield {"role": "user", "content": [answer]}
+
+
+def claude():
+    yield {"type": "system", "subtype": "init"}
+    yield from ({"type": message["role"], "message": message} for message in anthropic())
+    yield {"type": "result", "subtype": "success", "is_error": False}
 
 
 def told(form):
-    rows = {"codex": [{"type": "thread.started", "thread_id": "t"}, {"type": "turn.started"}], "claude": [{"type": "system", "subtype": "init"}],
-            "rollout": [{"timestamp": "", "type": "session_meta", "payload": {"id": "x"}}]}.get(form, [{"role": "system", "content": "You code."}])
-    ask = {"role": "user", "content": "Fix it."}
-    rows += [{"type": "user", "message": ask}] if form == "claude" else [{"type": "response_item", "payload": {"type": "message", **ask}}] if form == "rollout" \
-        else [] if form == "codex" else [ask]
-    for n, (text, name, args, out, bad) in enumerate(SAID):
-        parts = [{"type": "text", "text": text}] * bool(text) + [{"type": "tool_use", "id": f"c{n}", "name": name, "input": args}] * bool(name)
-        answer = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": [{"type": "text", "text": out}], "is_error": bool(bad)}]
-        if form == "codex":
-            rows += [{"type": "item.completed", "item": {"id": f"t{n}", "type": "agent_message", "text": text}}] * bool(text)
-            it = {"id": f"c{n}", "type": "command_execution", **(args or {}), "status": "in_progress"}
-            rows += [{"type": "item.started", "item": it}, {"type": "item.completed", "item": it | {
-                "aggregated_output": out, "exit_code": 2 * bool(bad), "status": "failed" if bad else "completed"}}] * bool(name)
-        elif form == "rollout":
-            items = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}] * bool(text)
-            items += [{"type": "function_call", "call_id": f"c{n}", "name": name, "arguments": json.dumps(args)},
-                      {"type": "function_call_output", "call_id": f"c{n}", "output": json.dumps({"output": out, "metadata": {"exit_code": 2 * bool(bad)}})}] * bool(name)
-            rows += [{"type": "response_item", "payload": i} for i in items]
-        elif form == "openai":
-            rows += [{"role": "assistant", "content": text or None} | ({"tool_calls": [{"id": f"c{n}", "type": "function", "function": {
-                "name": name, "arguments": json.dumps(args)}}]} if name else {})] + [{"role": "tool", "tool_call_id": f"c{n}", "content": out}] * bool(name)
-        else:
-            messages = [{"role": "assistant", "content": parts}] + [{"role": "user", "content": answer}] * bool(name)
-            rows += [{"type": m["role"], "message": m} for m in messages] if form == "claude" else messages
-    return rows + {"codex": [{"type": "turn.completed", "usage": {"input_tokens": 9}}], "claude": [{"type": "result", "subtype": "success", "is_error": False}],
-                   "rollout": [{"type": "event_msg", "payload": {"type": "task_complete"}}]}.get(form, [])
+    return list(globals()[form]())
 
 
 def put(path, rows, whole=False):
@@ -274,34 +386,70 @@ def test_every_format_tells_the_same_session(tmp_path, form, whole):
 def test_our_own_trajectory_is_a_log_too(tmp_path):
     assert run.main(["--game", "toy", "--run", str(tmp_path / "r"), "--json", "--steps", "4"]) == 0
     log = foreign.read_log(tmp_path / "r" / "trajectory.jsonl")
-    assert log.steps == 4 and len(re.findall(r"^\[\d\] trajectory at work says .*: move \{.*-> .*east '.'", log.trace(), re.M)) == 4
+    assert (
+        log.steps == 4 and len(re.findall(r"^\[\d\] trajectory at work says .*: move \{.*-> .*east '.'", log.trace(), re.M)) == 4
+    )
 
 
 # -- signatures
 
 def turn(t, *pairs, key=None, usage=0):
-    return Step(t, "s", 0, None, key or str(t), "work", "", Reply("", [Call(f"c{i}", n, a) for i, (n, a, _) in enumerate(pairs)], Usage(usage)), [r for *_, r in pairs], 0, [])
+    return Step(
+        t,
+        "s",
+        0,
+        None,
+        key or str(t),
+        "work",
+        "",
+        Reply("", [Call(f"c{i}", n, a) for i, (n, a, _) in enumerate(pairs)], Usage(usage)),
+        [r for *_, r in pairs],
+        0,
+        [],
+    )
 
 
 OK, BAD = {"success": True, "output": "1"}, {"success": False, "error": "no", "exit": 1}
 sh = lambda command, result=OK: ("shell", {"command": command}, result)
-heredoc = lambda n: f"python3 - <<EOF\nimport csv\nprint(sum(float(row['amount']) for row in csv.DictReader(open('r{n}.csv'))))\nEOF"
+heredoc = lambda n: (
+    f"python3 - <<EOF\nimport csv\nprint(sum(float(row['amount']) for row in csv.DictReader(open('r{n}.csv'))))\nEOF"
+)
 CASES = {
     "nonzero_exit": ([turn(1, sh("make", BAD))], [turn(1, sh("make", {"success": True, "output": "exit 1", "exit": 0}))]),
-    "tool_error": ([turn(1, ("edit", {}, {"success": False, "error": "no match"}))], [turn(1, ("edit", {}, {"success": True, "output": "error: none"}))]),
-    "invalid_call": ([turn(1, ("edit", {}, {"success": False, "error": "InputValidationError: path is missing"}))], [turn(1, ("edit", {}, {"success": False, "error": "no match"}))]),
+    "tool_error": (
+        [turn(1, ("edit", {}, {"success": False, "error": "no match"}))],
+        [turn(1, ("edit", {}, {"success": True, "output": "error: none"}))],
+    ),
+    "invalid_call": (
+        [turn(1, ("edit", {}, {"success": False, "error": "InputValidationError: path is missing"}))],
+        [turn(1, ("edit", {}, {"success": False, "error": "no match"}))],
+    ),
     "repeated_failing_call": ([turn(t, sh("make", BAD)) for t in (1, 2, 3)], [turn(t, sh(f"make {t}", BAD)) for t in (1, 2, 3)]),
-    "same_result": ([turn(t, sh("ls")) for t in (1, 5, 9)], [turn(t, sh("date", {"success": True, "output": str(t)})) for t in (1, 5, 9)]),
-    "cycle": ([turn(t, sh("ab"[t % 2], {"success": True, "output": str(t)})) for t in range(6)], [turn(t, sh("abc"[t % 3], {"success": True, "output": str(t)})) for t in range(6)]),
+    "same_result": (
+        [turn(t, sh("ls")) for t in (1, 5, 9)],
+        [turn(t, sh("date", {"success": True, "output": str(t)})) for t in (1, 5, 9)],
+    ),
+    "cycle": (
+        [turn(t, sh("ab"[t % 2], {"success": True, "output": str(t)})) for t in range(6)],
+        [turn(t, sh("abc"[t % 3], {"success": True, "output": str(t)})) for t in range(6)],
+    ),
     "stall": ([turn(t, sh(f"x{t}"), key="k") for t in range(12)], [turn(t, sh(f"x{t}"), key=str(t)) for t in range(12)]),
-    "repeated_script": ([turn(t, sh(heredoc(t))) for t in (1, 2, 3)], [turn(t, sh(heredoc(t))) for t in (1, 2, 3)] + [turn(4, sh("python .agents/skills/add-up/scripts/add.py"))]),
-    "token_blowup": ([turn(t, usage=10_000) for t in range(5)] + [turn(6, usage=90_000)], [turn(t, usage=80_000 + t) for t in range(6)]),
+    "repeated_script": (
+        [turn(t, sh(heredoc(t))) for t in (1, 2, 3)],
+        [turn(t, sh(heredoc(t))) for t in (1, 2, 3)] + [turn(4, sh("python .agents/skills/add-up/scripts/add.py"))],
+    ),
+    "token_blowup": (
+        [turn(t, usage=10_000) for t in range(5)] + [turn(6, usage=90_000)],
+        [turn(t, usage=80_000 + t) for t in range(6)],
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_signature_fires_and_its_look_alike_does_not(name):
-    names = lambda window: {s.name for detect in foreign.DETECTORS for s in detect(window)} | {s.name for s in refiner.signatures(window)}
+    names = lambda window: (
+        {s.name for detect in foreign.DETECTORS for s in detect(window)} | {s.name for s in signatures(window)}
+    )
     fires, silent = CASES[name]
     assert name in names(fires) and name not in names(silent)
 
@@ -319,9 +467,17 @@ def test_signatures_of_a_whole_session(tmp_path, change, name):
 
 # -- logs that are not as they should be
 
-@pytest.mark.parametrize("data, words", [
-    (b"", "no log of a known format"), (b"hello\nworld\n", "no log of a known format"), (b'{"a": 1}\n[1]\n"x"\n', "no log of a known format"),
-    (b"[1, 2", "the JSON is damaged"), (b"[" * 20_000, "the JSON is damaged"), (b"\x89PNG\r\n\x1a\n\0\0", "no log of a known format")])
+@pytest.mark.parametrize(
+    "data, words",
+    [
+        (b"", "no log of a known format"),
+        (b"hello\nworld\n", "no log of a known format"),
+        (b'{"a": 1}\n[1]\n"x"\n', "no log of a known format"),
+        (b"[1, 2", "the JSON is damaged"),
+        (b"[" * 20_000, "the JSON is damaged"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "no log of a known format"),
+    ],
+)
 def test_a_log_of_another_format_is_one_clear_line(tmp_path, data, words, capsys):
     (tmp_path / "x.log").write_bytes(data)
     assert refiner.main([str(tree(tmp_path / "t", GOOD)), str(tmp_path / "x.log"), "--dry-run"]) == 2
@@ -331,7 +487,13 @@ def test_a_log_of_another_format_is_one_clear_line(tmp_path, data, words, capsys
 
 def test_bad_lines_are_skipped_and_counted(tmp_path):
     rows = [json.dumps(r) for r in told("codex")]
-    odd = ['{"type": "item.completed", "item": 7}', "[" * 9_000, "npm warn", '{"type": "item.completed", "item": {"id": [], "type": "new_kind"}}', "null"]
+    odd = [
+        '{"type": "item.completed", "item": 7}',
+        "[" * 9_000,
+        "npm warn",
+        '{"type": "item.completed", "item": {"id": [], "type": "new_kind"}}',
+        "null",
+    ]
     (tmp_path / "s.jsonl").write_text("\n".join([*rows[:3], *odd, *rows[3:], rows[0][:10]]))       # the last line is cut
     log = foreign.read_log(tmp_path / "s.jsonl")
     assert log.skipped == 5 and log.steps == 4 and log.final == "Done."
@@ -340,8 +502,8 @@ def test_bad_lines_are_skipped_and_counted(tmp_path):
 def test_a_long_log_takes_little_memory(tmp_path):
     with open(tmp_path / "s.jsonl", "w") as out:
         for n in range(300):
-            out.write(json.dumps({"type": "item.completed", "item": {"id": f"i{n}", "type": "command_execution", "command": f"cat {n}",
-                                                                     "aggregated_output": f"{n} {LONG * 6}", "exit_code": n % 9 == 0}}) + "\n")
+            item = {"id": f"i{n}", "type": "command_execution", "command": f"cat {n}", "exit_code": n % 9 == 0}
+            out.write(json.dumps({"type": "item.completed", "item": item | {"aggregated_output": f"{n} {LONG * 6}"}}) + "\n")
     tracemalloc.start()
     log = foreign.read_log(tmp_path / "s.jsonl")
     peak = tracemalloc.get_traced_memory()[1]
@@ -356,8 +518,10 @@ def test_a_json_list_that_is_too_big_is_told(tmp_path, monkeypatch):
         foreign.read_log(put(tmp_path / "s.json", told("openai"), whole=True))
 
 
-SECRETS = ["sk-abcdefghijklmnop1234", "hunter2-hunter2", "AKIAABCDEFGHIJKLMNOP", "ghp_0123456789abcdefABCD", "eyJhbGciOiJIUzI1.eyJzdWIiOiIx.abcdef", "MIIEvQIBADANBg"]
-LEAK = ("OPENAI_API_KEY={} password: {}, id {} {}\n Authorization: Bearer {}\n-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----").format(*SECRETS)
+SECRETS = ["sk-" "abcdefghijklmnop1234", "hunter2-hunter2", "AKIA" "ABCDEFGHIJKLMNOP", "ghp_" "0123456789abcdefABCD",
+           "eyJhbGciOiJIUzI1" ".eyJzdWIiOiIx" ".abcdef", "MIIEvQIBADANBg"]
+LEAK = ("OPENAI_API_KEY={} password: {}, id {} {}\n Authorization: Bearer {}\n"
+        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----").format(*SECRETS)
 
 
 def test_no_model_sees_a_secret_of_a_log(tmp_path, monkeypatch):
@@ -370,8 +534,12 @@ def test_no_model_sees_a_secret_of_a_log(tmp_path, monkeypatch):
     model = Canned(*['{"prompt": null}', *["{}"] * 3])
     monkeypatch.setattr(evolve, "open_model", lambda *a, **k: lambda m, t: model.ask("", m, t))
     log = put(tmp_path / "s.jsonl", rows)
-    assert refiner.main([str(tree(tmp_path / "t", GOOD)), str(log), str(tmp_path / "NOTES.md"), "--out", str(tmp_path / "o")]) == 0
-    sent = json.dumps(model.sent) + "".join(p.read_text() for p in tmp_path.rglob("*") if p.is_file() and p not in (log, tmp_path / "NOTES.md"))
+    assert (
+        refiner.main([str(tree(tmp_path / "t", GOOD)), str(log), str(tmp_path / "NOTES.md"), "--out", str(tmp_path / "o")]) == 0
+    )
+    sent = json.dumps(model.sent) + "".join(
+        p.read_text() for p in tmp_path.rglob("*") if p.is_file() and p not in (log, tmp_path / "NOTES.md")
+    )
     assert len(model.sent) == 4 and not [s for s in SECRETS if s in sent] and "[secret]" in sent
     assert re.search(r"s: 3 steps, .* (\d\d) secrets", (tmp_path / "o" / "report.md").read_text())
 
@@ -394,8 +562,12 @@ def test_the_scripted_model_writes_down_both_planted_failures(tmp_path, capsys):
     assert new["AGENTS.md"].startswith(GOOD["AGENTS.md"]) and "save it as a skill" in new["AGENTS.md"]
     assert "pytest: command not found" in new["memory/NOTES.md"] and new["memory/NOTES.md"].startswith(GOOD["memory/NOTES.md"])
     report = (tmp_path / "o" / "report.md").read_text()
-    assert "nonzero_exit" in report and "repeated_script" in report and shown.strip() in report
-    assert [r["status"] for r in read_rows(tmp_path / "o" / "refinements.jsonl")] == ["edited", "unchanged", "unchanged", "edited"]
+    assert (
+        "same_result: shell bash -lc 'pytest -q' gave the same result 3 times" in report
+        and shown.strip() in report
+        and [r["status"] for r in read_rows(tmp_path / "o" / "refinements.jsonl")]
+        == ["edited", "unchanged", "unchanged", "edited"]
+    )
     assert refine(root, "--out", tmp_path / "o2") == 0 and capsys.readouterr().out.startswith("no difference")
 
 
@@ -410,18 +582,42 @@ def answers(monkeypatch, **parts):
 
 def test_a_pass_that_breaks_the_specification_is_dropped_alone(tmp_path, monkeypatch, capsys):
     root = tree(tmp_path / "t", GOOD)
-    answers(monkeypatch, prompt={"prompt": "x" * 8_001}, skills={"create": [{"name": "Sum!", "description": "sums", "code": "def f(:"}]},
-            subagents={"create": [{"name": "/x: y", "description": "tests", "system_instructions": "Test."}]},
-            memory={"create": [{"title": f"fact {n}"} for n in range(3)]})
+    answers(
+        monkeypatch,
+        prompt={"prompt": "x" * 8_001},
+        skills={"create": [{"name": "Sum!", "description": "sums", "code": "def f(:"}]},
+        subagents={"create": [{"name": "/x: y", "description": "tests", "system_instructions": "Test."}]},
+        memory={"create": [{"title": f"fact {n}"} for n in range(3)]},
+    )
     assert refine(root, "--out", tmp_path / "o", "--memory-max-changes", 2) == 0
     rows = {r["part"]: r for r in read_rows(tmp_path / "o" / "refinements.jsonl")}
-    assert {p: r["status"] for p, r in rows.items()} == {"prompt": "dropped", "subagents": "edited", "skills": "dropped", "memory": "dropped"}
-    assert "8000" in rows["prompt"]["errors"][-1] and "does not compile" in rows["skills"]["errors"][-1] and "the limit is 2" in rows["memory"]["errors"][-1]
+    assert {p: r["status"] for p, r in rows.items()} == {
+        "prompt": "dropped",
+        "subagents": "edited",
+        "skills": "dropped",
+        "memory": "dropped",
+    }
+    assert (
+        "8000" in rows["prompt"]["errors"][-1]
+        and "does not compile" in rows["skills"]["errors"][-1]
+        and "the limit is 2" in rows["memory"]["errors"][-1]
+    )
     new = w.read_tree(root)[0]
     assert {p for p in new if new[p] != GOOD.get(p)} == {"sub_agents/x-y/AGENT.md"}
 
 
-@pytest.mark.parametrize("text", ["", "rubbish {", '{"prompt": 7}', "I'm sorry", '{"prompt": "I\'m sorry, I cannot"}', '{"create": [{"title": "half \\ud83d"}]}', "[" * 9_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "rubbish {",
+        '{"prompt": 7}',
+        "I'm sorry",
+        '{"prompt": "I\'m sorry, I cannot"}',
+        '{"create": [{"title": "half \\ud83d"}]}',
+        "[" * 9_000,
+    ],
+)
 def test_a_reply_that_is_rubbish_changes_nothing_and_leaves_a_trace(tmp_path, monkeypatch, text):
     root = tree(tmp_path / "t", GOOD)
     answers(monkeypatch, **dict.fromkeys(refiner.PASSES, text))
@@ -432,7 +628,10 @@ def test_a_reply_that_is_rubbish_changes_nothing_and_leaves_a_trace(tmp_path, mo
 
 def test_what_a_person_wrote_is_changed_only_when_asked(tmp_path, monkeypatch):
     answers(monkeypatch, skills={"update": [{"id": "add-up", "instructions": "Run `scripts/add.py FILE COLUMN`."}]})
-    for flags, changed in ((["--out", tmp_path / "a"], []), (["--handwritten", "--out", tmp_path / "b"], [".agents/skills/add-up/SKILL.md"])):
+    for flags, changed in (
+        (["--out", tmp_path / "a"], []),
+        (["--handwritten", "--out", tmp_path / "b"], [".agents/skills/add-up/SKILL.md"]),
+    ):
         root = tree(tmp_path / "t", GOOD)
         assert refine(root, *flags) == 0
         assert [p for p, t in w.read_tree(root)[0].items() if t != GOOD.get(p)] == changed
@@ -443,17 +642,28 @@ def test_an_entry_that_h_cannot_hold_stays_as_it_is(tmp_path, capsys):
     long = skill(name="long", body="x" * 12_001)
     root = tree(tmp_path / "t", {**GOOD, ".agents/skills/long/SKILL.md": long})
     assert refine(root, "--out", tmp_path / "o") == 0
-    assert "too long" in (tmp_path / "o" / "report.md").read_text() and w.read_tree(root)[0][".agents/skills/long/SKILL.md"] == long
+    assert (
+        "too long" in (tmp_path / "o" / "report.md").read_text() and w.read_tree(root)[0][".agents/skills/long/SKILL.md"] == long
+    )
 
 
 def test_a_sessions_notes_are_folded_in_and_a_new_skill_gets_its_files(tmp_path, monkeypatch):
     root = tree(tmp_path / "t", GOOD)
     (tmp_path / "left.md").write_text("## data\nreports/ holds TSV.\n\n## new\nA rumour.\n## new\nA fact.\n")
-    answers(monkeypatch, skills={"create": [{"name": "Sum reports", "description": "sums", "instructions": "Run scripts/sum.py.", "code": "print(2)"}]})
+    answers(
+        monkeypatch,
+        skills={
+            "create": [{"name": "Sum reports", "description": "sums", "instructions": "Run scripts/sum.py.", "code": "print(2)"}]
+        },
+    )
     assert refine(root, tmp_path / "left.md", "--out", tmp_path / "o") == 0
     new, odd = w.read_tree(root)
     row = w.parse(new)[0]
-    assert {m["title"]: m["content"] for m in row["memory"].values()} == {"tests": "Run them with `make test`.", "data": "reports/ holds TSV.", "new": "A fact."}
+    assert {m["title"]: m["content"] for m in row["memory"].values()} == {
+        "tests": "Run them with `make test`.",
+        "data": "reports/ holds TSV.",
+        "new": "A fact.",
+    }
     assert new[".agents/skills/sum-reports/scripts/sum.py"] == "print(2)\n" and w.check(new, odd) == []
 
 
@@ -466,14 +676,19 @@ def test_ctrl_c_leaves_the_tree_as_it_was(tmp_path, monkeypatch, capsys):
 
 
 def test_a_text_skill_gives_its_instructions(toy_agent):
-    agent = toy_agent(Canned(call("run_skill", {"skill_id": "s", "reasoning": ""})), h.Harness(prompt="go", skills={"s": h.Skill("s", instructions="Do it.")}))
+    agent = toy_agent(
+        Canned(call("run_skill", {"skill_id": "s", "reasoning": ""})),
+        h.Harness(prompt="go", skills={"s": h.Skill("s", instructions="Do it.")}),
+    )
     assert agent.step().results[0]["result"] == "Do it."
 
 
 def test_feedback_and_the_other_switches(tmp_path, capsys, monkeypatch):
     root, sent = tree(tmp_path / "t", GOOD), Canned(*["{}"] * 9)
     monkeypatch.setattr(evolve, "open_model", lambda *a, **k: lambda m, t: sent.ask("", m, t))
-    (tmp_path / "f.jsonl").write_text('{"log": "codex", "score": 0.5, "feedback": "the sums are wrong"}\n{"log": "codex2", "score": 1}\n')
+    (tmp_path / "f.jsonl").write_text(
+        '{"log": "codex", "score": 0.5, "feedback": "the sums are wrong"}\n{"log": "codex2", "score": 1}\n'
+    )
     assert refine(root, "--dry-run", "--components", "memory", "--feedback", tmp_path / "f.jsonl", "--trace-chars", 400) == 0
     asked = sent.sent[0][1][0]["content"]
     assert len(sent.sent) == 1 and "scored 0.5: the sums are wrong" in asked and "steps cut" in asked
@@ -481,8 +696,13 @@ def test_feedback_and_the_other_switches(tmp_path, capsys, monkeypatch):
     assert refine(root, "--dry-run", "--min-signals", 99) == 0 and len(sent.sent) == 2
     capsys.readouterr()
     (tmp_path / "bad.jsonl").write_text('{"log": "codex"}\n')
-    for flags, words in ((["--components", "weights"], "weights"), (["--feedback", tmp_path / "bad.jsonl"], "--feedback"), (["--feedback", tmp_path / "none"], "none"),
-                         ([tmp_path / "no.jsonl"], "no.jsonl: No such file"), (["--min-signals", "x"], "invalid int value")):
+    for flags, words in (
+        (["--components", "weights"], "weights"),
+        (["--feedback", tmp_path / "bad.jsonl"], "--feedback"),
+        (["--feedback", tmp_path / "none"], "none"),
+        ([tmp_path / "no.jsonl"], "no.jsonl: No such file"),
+        (["--min-signals", "x"], "invalid int value"),
+    ):
         try:
             assert refine(root, "--dry-run", *flags) == 2
         except SystemExit as e:                          # from argparse

@@ -6,13 +6,16 @@
 The reference's folder: memory.json, skills.json, subagents.json ({"next_id", "entries"}), EVOLVED_ORCHESTRATOR_POLICY.md.
 Real ones hold what our schema has no room for: it is brought into range or dropped (mutation_history, timestamps).
 """
+import argparse
 import json
 import re
-from dataclasses import asdict
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from harness import ID, PARTS, SCHEMAS, Edit, Harness, fold, imported, read_edits
+from harness import ID, PARTS, SCHEMAS, Edit, Harness, describe, fold, imported, read_edits
+from people import by_hand
 from runlog import BadInput, append_row, locked, read_rows
 from tools.workspace import POLICY, TITLE, Files, check, parse, read_tree, slug, to_files, write_tree
 
@@ -33,6 +36,8 @@ def fit(value: Any, rules: dict) -> Any:
             return None
     if rules["type"] == "array":
         return [str(v)[:80] for v in (value if isinstance(value, list) else re.split(r",\s*", str(value)))][:rules["maxItems"]]
+    if rules["type"] == "boolean":
+        return value is True
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -102,25 +107,42 @@ def export(source: Path, folder: Path, form: str = "tree", force: bool = False) 
 
 def merge(harness: Harness, row: dict, by: str, why: str, step: int = 0) -> list[Edit]:
     """Bring the prompt and the entries of `row` into H; what H has besides stays. Returns the edits. Raises EditError."""
-    edits, put = [], lambda *what: edits.append(harness.edit(*what, by=by, step=step, why=why))
-    if row.get("prompt") not in (None, "", harness.prompt):
-        put("update", "prompt", "", row["prompt"])
-    for part in PARTS:
-        for id, entry in row.get(part, {}).items():
-            now = getattr(harness, part).get(id)
-            if now is None:
-                put("create", part, id, entry)
-            elif not isinstance(entry, dict) or asdict(now) != asdict(now) | entry:
-                put("update", part, id, entry)
+    edits = [replace(edit, by=by, why=why) for edit in by_hand(row, Harness(), harness, step)]
+    for edit in edits:
+        harness.apply(edit)
     return edits
 
 
 def import_into(run: Path, source: Path) -> list[Edit]:
     """H at `source` into a stopped run, as edits by "human". Raises BadInput; then nothing has changed."""
     row = read_any(source)
+    if not (run / "edits.jsonl").exists():
+        raise BadInput(f"{run} holds no edits.jsonl: give the folder of a run")
     with locked(run):
         step = max((r["t"] for r in read_rows(run / "trajectory.jsonl")), default=0)
         edits = merge(fold(read_edits(run / "edits.jsonl")), row, "human", f"import of {source.name}", step)
         for edit in edits:
             append_row(run / "edits.jsonl", asdict(edit))
     return edits
+
+
+def main(argv: list[str]) -> int:
+    """The two commands of harness.py that know other forms."""
+    parser = argparse.ArgumentParser(prog="harness.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, first, second in (("export", "source", "folder"), ("import", "run", "source")):
+        sub = commands.add_parser(name)
+        sub.add_argument(first, type=Path)
+        sub.add_argument(second, type=Path)
+    commands.choices["export"].add_argument("--form", choices=["tree", "reference"], default="tree")
+    commands.choices["export"].add_argument("--force", action="store_true", help="overwrite files that are there")
+    args = parser.parse_args(argv)
+    try:
+        if args.command == "export":
+            print(export(args.source, args.folder, args.form, args.force))
+        else:
+            print("\n".join(map(describe, import_into(args.run, args.source))) or "no difference")
+        return 0
+    except (BadInput, OSError) as e:
+        print(f"harness.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)
+        return 2

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from harness import Edit, EditError, Harness, fold, imported
 from models import ModelError, fill, open_model
-from refiner import PASSES, Signature, answer_schema, contents, run_pass
+from refiner import PASSES, answer_schema, contents, run_pass
 from runlog import BadInput, Recorder, append_line, append_row, read_rows, write_atomic
+from signatures import Signature
 from tools.bootstrap import merge
 from tools.foreign import Log, read_log
 from tools.workspace import Files, check, diff, notes, parse, read_tree, to_files, write_tree
@@ -54,12 +55,13 @@ def verdicts(path: Path) -> dict[str, Signature]:
 
 
 def fold_notes(harness: Harness, path: Path) -> str:
-    """The notes that a session left: a known topic is replaced, a new one appended. Returns the report's line. Raises BadInput."""
+    """The notes that a session left: a known topic is replaced, a new one appended. Returns a line of the report."""
     ids, log, row = {e.title: id for id, e in harness.memory.items()}, Log(path.stem), {}
     for n, (entry, _) in enumerate(notes(path.read_text(encoding="utf-8", errors="replace"))[1]):
         title = log.clip(entry["title"], 200)
         id = ids.setdefault(title, f"mem_{harness.counts.get('memory', 0) + n + 1:04d}")
-        row[id] = {"title": title, "content": log.clip(entry["content"], 12_000), "source": "orchestrator"}
+        if id not in harness.memory or not harness.memory[id].protected:
+            row[id] = {"title": title, "content": log.clip(entry["content"], 12_000), "source": "orchestrator"}
     done = merge(harness, {"memory": row}, "agent", f"a note of the session in {path.name}")
     return f"- {path.name}: {len(done)} notes folded in, {log.secrets} secrets taken out"
 
@@ -134,7 +136,7 @@ def options(doc: str) -> argparse.ArgumentParser:
             ("task-info-chars", 3_000, "of a session's task"), ("memory-max-changes", 5, "in one refinement"),
             ("min-signals", 0, "fewer signatures: no pass")):
         parser.add_argument("--" + name, default=default, type=type(default), help=f"{what} ({default})")
-    parser.add_argument("--feedback", type=Path, help='a judge\'s verdicts, {"log", "score", "feedback"} a line (off, as in the paper)')
+    parser.add_argument("--feedback", type=Path, help='a judge\'s verdicts, {"log", "score", "feedback"} a line (off)')
     parser.add_argument("--handwritten", action="store_true", help="sub-agents and skills that people wrote may be changed, too")
     parser.add_argument("--dry-run", action="store_true", help="print the diff and write nothing")
     parser.add_argument("--out", type=Path, help="where report.md and the logs go (a new folder in runs/)")

@@ -14,8 +14,8 @@ from typing import Any
 
 from env import Step
 from models import Call, Reply, Usage, digest
-from signatures import Signature, signatures
 from runlog import BadInput
+from signatures import Signature, calls, signatures
 
 LINE, LIST = 16 << 20, 32 << 20                          # bytes of a line, of a JSON list
 TEXT, EDGE, WINDOW = 2_000, 4_000, 200                   # characters kept of a text; a private key's; steps looked at together
@@ -116,8 +116,8 @@ def ours(step: Step) -> list[Event]:
     """A row of our own trajectory.jsonl."""
     out = [("text", step.reply.text)]
     for n, (call, done) in enumerate(zip(step.reply.calls, step.results)):
-        id = f"{step.t}.{n}"
-        out += [("call", id, call.name, call.args), ("result", id, json.dumps(done, ensure_ascii=False), not done.get("success"), None)]
+        id, told = f"{step.t}.{n}", json.dumps(done, ensure_ascii=False)
+        out += [("call", id, call.name, call.args), ("result", id, told, not done.get("success"), None)]
     return out
 
 
@@ -263,7 +263,7 @@ def steps(path: Path, log: Log) -> Iterator[Step]:
             if results and (what in ("text", "user") or what == "call" and id not in calls):
                 yield made()
                 said, calls, results, usage = "", {}, {}, Usage()
-            if what == "user" and not log.task and not rest[0].lstrip().startswith(("<", "# AGENTS.md")):      # Codex's own context
+            if what == "user" and not log.task and not rest[0].lstrip().startswith(("<", "# AGENTS.md")):      # Codex's own
                 log.task = log.clip(rest[0], 3_000)
             elif what == "text":
                 said, log.final = log.clip(f"{said}\n{rest[0]}".strip()), log.clip(rest[0], 500)
@@ -301,7 +301,7 @@ def told(call: Call) -> str:
 
 
 def paired(window: list[Step]) -> list[tuple[int, str, Call, dict]]:
-    return [(s.t, told(c), c, r) for s in window for c, r in zip(s.reply.calls, s.results)]
+    return [(s.t, told(c), c, r) for s, c, r in calls(window)]
 
 
 def nonzero_exit(window: list[Step]) -> list[Signature]:
@@ -319,22 +319,22 @@ def tool_error(window: list[Step]) -> list[Signature]:
 
 
 def same_result(window: list[Step], least: int = 3) -> list[Signature]:
-    """A call that went well and told the same `least` times (one that fails is the Refiner's repeated_failing_call)."""
+    """A call that told the same `least` times, well or not: a shell that went well since does not excuse it."""
     times = defaultdict(list)
     for t, call, _, r in paired(window):
-        if r.get("success") and "output" in r:
-            times[call, str(r["output"])].append(t)
+        if told := r.get("output") or r.get("error"):
+            times[call, str(told)].append(t)
     return [Signature("same_result", 2, at, f"{call} gave the same result {len(at)} times")
             for (call, _), at in times.items() if len(at) >= least][:3]
 
 
 def cycle(window: list[Step]) -> list[Signature]:
     """Two calls in turn, three times, with nothing else in between."""
-    calls = [(t, call) for t, call, *_ in paired(window)]
-    for i in range(len(calls) - 5):
-        a, b, *more = [call for _, call in calls[i:i + 6]]
+    made = [(t, call) for t, call, *_ in paired(window)]
+    for i in range(len(made) - 5):
+        a, b, *more = [call for _, call in made[i:i + 6]]
         if a != b and more == [a, b, a, b]:
-            return [Signature("cycle", 2, [t for t, _ in calls[i:i + 6]], f"{a} and {b} in turn, three times")]
+            return [Signature("cycle", 2, [t for t, _ in made[i:i + 6]], f"{a} and {b} in turn, three times")]
     return []
 
 
@@ -368,7 +368,8 @@ def read_log(path: Path, chars: int = 12_000) -> Log:
     log, window = Log(re.sub(r"[^\w.-]", "_", path.stem)[:60], chars), []
 
     def look() -> None:
-        log.add([s for detect in DETECTORS for s in detect(window)] + signatures(window))
+        general = [s for s in signatures(window) if s.name != "no_tool_call"]      # to say something is no fault here
+        log.add([s for detect in DETECTORS for s in detect(window)] + general)
         window.clear()
 
     for step in steps(path, log):

@@ -28,7 +28,7 @@ from runlog import BadInput, write_atomic
 
 TRAINER = Path(__file__).with_name("lora_trainer.py")
 COMMON = {"r": 256, "alpha": 256, "max_length": 8192, "warmup": 0.03, "batch": 4, "steps": 0, "epochs": 1, "seed": 0,
-          "init": "", "targets": "", "template": "", "beta": 0.04, "clip": 0.2}
+          "init": "", "targets": "", "template": "", "beta2": 0.999, "beta": 0.04, "clip": 0.2}
 MODES = {"sft": {"lr": 2e-5, "per_step": 8}, "soft": {"lr": 5e-6, "per_step": 8, "epochs": 3},
          "grpo": {"lr": 1e-6, "per_step": 8, "steps": 590}}      # per_step: rows a step; in grpo states, of G = 4 rows each
 STATUS = {3: "empty", 4: "nan", 5: "oom", 6: "no gpu", -9: "killed", 137: "killed", -15: "cancelled", 143: "cancelled"}
@@ -119,7 +119,7 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
     settings. Raises TrainError, and then `out` is not there.
     """
     if unknown := set(changes) - set(COMMON) - set(MODES["sft"]):
-        raise BadInput(f"no such setting of the trainer: {sorted(unknown)[0]}; there are {', '.join(COMMON | MODES['sft'])}")
+        raise BadInput(f"no such setting of the trainer: {min(unknown)}; there are {', '.join(COMMON | MODES['sft'])}")
     work, device = out.with_name(out.name + ".part"), gpu()
     base = str(Path(model).resolve()) if Path(model).exists() else model
     config = COMMON | MODES[mode] | changes | {"mode": mode, "model": base}

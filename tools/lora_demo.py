@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from ch import MAIN, Agent, context, spec, tool_list
-from env import Step, open_env
+from env import open_env
 from games.toy import MOVES
 from harness import Harness, problems
-from models import Model, ModelError
+from models import ModelError
 from models.local import Local, weights
 from models.scripted import Scripted
 from runlog import BadInput, write_atomic
@@ -27,30 +27,19 @@ from tools.lora import canary, train
 
 SYSTEM = "Walk to the key k, then to the exit E. Answer with one call."
 TOOLS = {"move": spec("Walk one cell.", "direction", direction={"type": "string", "enum": list(MOVES)})}
-STEPS, DISCOUNT = 40, 0.97           # of a walk, at most; of a row's weight, a step
-# The last third of the layers and a high learning rate: little enough for a CPU, enough for twenty rows.
-SMALL = {"r": 16, "alpha": 32, "lr": 2e-3, "epochs": 8, "per_step": 4, "batch": 2, "max_length": 512,
-         "targets": r".*layers\.2\d\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
+STEPS, MUTE, DISCOUNT = 60, 10, 0.97         # of a walk, at most; replies without a call that end it; of a row's weight, a step
+# Half of the layers, small steps, a high learning rate: little enough for a CPU, enough for twenty rows. With beta2 0.999 the
+# large gradients of the first steps, which learn a call's form, would keep the later ones, which learn the direction, small.
+SMALL = {"r": 16, "alpha": 32, "lr": 1e-3, "beta2": 0.95, "epochs": 7, "per_step": 2, "batch": 2, "max_length": 512,
+         "targets": r".*layers\.(1[5-9]|2\d)\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
          "template": str(Path(__file__).parent.parent / "models" / "local.jinja")}
 
 
-class Walker(Agent):
-    """An agent that is sent its instruction and the observation, and no history."""
-
-    def step(self) -> Step:
-        self.threads[MAIN].clear()
-        return self.turn(MAIN, SYSTEM, TOOLS)
-
-
 class Small(Local):
-    """A short context, the most likely reply, and calls in the model's own words: no schema is enforced."""
+    """A short context, and calls in the model's own words: no schema is enforced."""
 
     output = longest = 40
     context = 1024
-
-    def __init__(self, adapter: str = ""):
-        super().__init__(adapter, actions="tools")
-        self.fields["temperature"] = 0
 
 
 def collect() -> list[dict]:
@@ -71,21 +60,23 @@ def collect() -> list[dict]:
     return rows[::-1]
 
 
-def evaluate(model: Model, rows: list[dict]) -> dict:
-    """The same states for every theta: replies that are one valid call, and those that are the teacher's; then a walk."""
-    format, same = 0, 0
+def evaluate(model: Small, rows: list[dict]) -> dict:
+    """The same states for every theta: the likeliest reply is one valid call; it is the teacher's. Then a walk, sampled."""
+    shaped, same, model.fields["temperature"] = 0, 0, 0
     for row in rows:
         calls = model(row["prompt"], row["tools"]).calls
         valid = len(calls) == 1 and calls[0].name == "move" and not problems(calls[0].args, TOOLS["move"][1])
-        format += valid
+        shaped += valid
         same += valid and calls[0].args == row["completion"][0]["tool_calls"][0]["function"]["arguments"]
     env = open_env("toy")
-    agent = Walker(env, Harness(), lambda role, messages, tools: model(messages, tools))
-    while agent.t < STEPS and len(env.reached) < 2 and agent.step().reply.calls:     # no call: the next answer would be the same
-        pass
+    agent = Agent(env, Harness(), lambda role, messages, tools: model(messages, tools))
+    while agent.t < STEPS and len(env.reached) < 2 and (agent.t < MUTE or any(s.reply.calls for s in agent.steps[-MUTE:])):
+        model.fields |= {"temperature": 1, "seed": agent.t}
+        agent.threads[MAIN].clear()          # each turn is sent alone
+        agent.turn(MAIN, SYSTEM, TOOLS)
     agent.sandbox.close()
     said = agent.steps[0].reply
-    return {"states": len(rows), "format": format, "the teacher's": same, "milestones": len(env.reached), "steps": agent.t,
+    return {"states": len(rows), "format": shaped, "the teacher's": same, "milestones": len(env.reached), "steps": agent.t,
             "said first": said.text[:60] or str(said.calls)}
 
 
@@ -103,13 +94,13 @@ def demo(out: Path, python: str) -> dict:
     write_atomic(shard, "".join(json.dumps(row) + "\n" for row in rows).encode())
     kept = [row for row in rows if row["weight"]]
     lap("collect")
-    theta_0 = Small()
+    theta_0 = Small(actions="tools")
     results["theta_0"] = evaluate(theta_0, kept)
     theta_0.close()
     lap("theta_0 plays")
     done = train(shard, out / "theta_1", str(weights()), python, "sft", **SMALL)
     lap("training")
-    theta_1 = Small(str(out / "theta_1"))
+    theta_1 = Small(str(out / "theta_1"), actions="tools")
     scaled = lambda scale: {"lora": [{"id": 0, "scale": scale}]}
     apart = canary(theta_1.url.removesuffix("/chat/completions"), scaled(0.0), scaled(1.0), [kept[0]["prompt"]])
     lap("canary")

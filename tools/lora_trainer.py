@@ -142,7 +142,7 @@ def fit(model: Any, tokenizer: Any, units: list[list[dict]], c: dict, state: Pat
     an_epoch = math.ceil(len(units) / c["per_step"])
     steps = c["steps"] or math.ceil(an_epoch * c["epochs"])
     warm, losses = max(1, math.ceil(c["warmup"] * steps)), []
-    optimiser = torch.optim.AdamW(params.values(), weight_decay=0.0)
+    optimiser = torch.optim.AdamW(params.values(), betas=(0.9, c["beta2"]), weight_decay=0.0)
     if state.exists():                       # an earlier try was ended in the middle
         saved = torch.load(state, map_location=model.device, weights_only=True)
         losses = saved["losses"]

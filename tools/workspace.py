@@ -47,7 +47,7 @@ def decode(raw: str, kind: str = "string") -> Any:
         raw = ("\n" if head.startswith("|") or kind == "array" else " ").join(line.strip() for line in more.split("\n"))
     try:
         value = json.loads(raw)
-        if {str: "string", int: "integer", bool: "boolean", list: "array"}.get(type(value)) == kind:
+        if {str: "string", int: "integer", list: "array", bool: "boolean"}.get(type(value)) == kind:
             return value
     except ValueError:
         pass
