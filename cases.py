@@ -82,7 +82,7 @@ def objective(case: Case) -> Memory:
     spot = "{} ({}, {})".format(*(value if kind == "cell" else case.where)) if kind == "cell" or case.where else ""
     what = {"place": f"{value}: go there", "cell": f"{spot}: go there", "item": f"{spot}: get {value[0]}",
             "milestone": f"{spot or 'here'}: {value}", "text": "read the text to its end", "battle": "win the battle"}[kind]
-    return Memory(what, path="objectives", importance=5)
+    return Memory(what, path="objectives", importance=5, confidence=5)       # so that it stands first in the overview
 
 
 @dataclass(frozen=True)

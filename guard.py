@@ -106,7 +106,7 @@ class Guard:
         self.anchors: dict[str, list[Case]] = {}                    # A, by task
         self.refused: deque[dict] = deque(maxlen=REFUSED)
         self.replies: dict[str, Reply] = {}                         # by prompt: what live H was told is not asked again
-        self.memo: dict[tuple[str, str], Outcome] = {}
+        self.memo, self.since = {}, 0                               # (case id, H) -> Outcome; replies before: another model's
         self.count: Counter = Counter()                             # cases evaluated; forks played, steps in them; replays
 
     # -- the run, watched
@@ -150,6 +150,10 @@ class Guard:
         if sha not in self.replies:
             self.replies[sha] = self.ask("guard", messages, tools)
         return self.replies[sha]
+
+    def forget(self, replies: int) -> None:
+        """Another model answers from here on, after so many replies of the run: what the last one did counts no more."""
+        self.since, self.replies, self.memo = replies, {}, {}
 
     def play(self, harness: Harness, case: Case, ask: Callable[[str, list, list], Reply] | None = None) -> tuple[bool, Agent]:
         """Play a case with a copy of H, from its state, with an empty context. The run's environment is not touched."""
@@ -273,7 +277,7 @@ class Guard:
     def to_json(self) -> dict:
         """What the next decisions depend on and the logs do not hold."""
         return {"snaps": [asdict(s) | {"state": base64.b85encode(s.state).decode()} for s in self.snaps],
-                "refused": list(self.refused), "valid": [c.to_json() for c in self.valid],
+                "since": self.since, "refused": list(self.refused), "valid": [c.to_json() for c in self.valid],
                 "pool": [c.to_json() for c in self.pool],
                 "anchors": {task: [c.to_json() for c in cases] for task, cases in self.anchors.items()}}
 
@@ -284,7 +288,8 @@ class Guard:
         self.valid.extend(map(Case.from_json, row["valid"]))
         self.pool = list(map(Case.from_json, row["pool"]))
         self.anchors = {task: list(map(Case.from_json, cases)) for task, cases in row["anchors"].items()}
-        self.replies = {r["sha"]: Reply.from_json(r["reply"]) for r in replies if r["role"] == "guard"}
+        self.since = row["since"]
+        self.replies = {r["sha"]: Reply.from_json(r["reply"]) for r in replies[self.since:] if r["role"] == "guard"}
 
     def close(self) -> None:
         self.sandbox.close()

@@ -194,6 +194,8 @@ class Run:
             made = k + 1
         self.theta = {"k": k + 1, "since": agent.t, "made": made}
         self.load_theta()
+        if self.guard:
+            self.guard.forget(self.recorder.count)
         if s.reset_each:
             fresh = open_game(s)
             self.env.load(fresh.save())

@@ -253,6 +253,12 @@ def test_live_h_is_not_paid_for_twice(guard):
     g.memo.clear()
     refine(g, harness, Canned(KEEP, NONE, NONE, NONE))
     assert paid == 4 == len(agent.sent)
+    g.forget(3)                                                               # a new theta answers for itself
+    refine(g, harness, Canned(KEEP, NONE, NONE, NONE))
+    assert len(agent.sent) == 8
+    again, row = guard(None), {"role": "guard", "reply": Reply("x").to_json()}
+    again.restore(json.loads(json.dumps(g.to_json())), [row | {"sha": str(i)} for i in range(5)])
+    assert again.replies.keys() == {"3", "4"} and [c.id for c in again.valid] == [c.id for c in g.valid]
 
 
 def test_a_reply_that_is_no_edit_changes_nothing(guard):
@@ -478,7 +484,10 @@ def test_a_question_is_answered_once_and_its_answer_told_when_it_was_wrong():
 
 
 @pytest.mark.parametrize("text, words", [
-    ("", "no questions in it"), ('{"task": "a"}', "question 1"), ("{oops\n{}\n", "line 1 is damaged")])
+    ("", "no questions in it"), ('{"task": "a"}', "question 1"), ("{oops\n{}\n", "line 1 is damaged"),
+    ('{"task": "a", "input": "b", "answer": "many", "check": "number"}', "no number"),
+    ('{"task": "a", "input": "b", "answer": "(", "check": "regex"}', "no regex"),
+    ('{"task": "a", "input": "b", "answer": ".*", "check": "regex"}', "an empty answer is right")])
 def test_a_bad_question_file_is_named(text, words, tmp_path, capsys):
     (tmp_path / "q.jsonl").write_text(text)
     assert streams.main([str(tmp_path / "q.jsonl"), "--out", str(tmp_path / "out")]) == 2 and words in capsys.readouterr().err

@@ -26,13 +26,13 @@ from pathlib import Path
 from statistics import mean
 
 from cases import SPAN, Case, Snap, brief, hindsight
-from ch import Agent
+from ch import Agent, skill_api
 from env import Env, Observation, Step
 from guard import Guard
-from harness import Uses, fold, problems
+from harness import Harness, Uses, fold, problems
 from models import ModelError, Reply, digest
 from refiner import PASSES
-from runlog import BadInput, Recorder, read_rows, write_atomic
+from runlog import BadInput, BudgetEnd, Recorder, read_rows, write_atomic
 from settings import HERE, Settings, open_game, open_models, start_edits
 
 SPLIT = {"adapt": 3, "valid": 3, "test": 5}
@@ -138,7 +138,11 @@ def read_questions(path: Path) -> list[dict]:
     """The rows of a question file. Raises BadInput, with the line."""
     rows = read_rows(path)
     for number, row in enumerate(rows, 1):
-        if wrong := problems(row, ROW):
+        try:
+            wrong = problems(row, ROW) or CHECKS[row["check"]]("", row["answer"]) and "an empty answer is right"
+        except (ValueError, re.error) as e:
+            wrong = f"its answer is no {row['check']}: {e}"
+        if wrong:
             raise BadInput(f"{path}, question {number}: {wrong}")
     if not rows:
         raise BadInput(f"{path}: no such file, or no questions in it; `lantern` and tools/questions.jsonl are there")
@@ -169,7 +173,7 @@ def forgetting(R: list[list[float]]) -> float:
     return round(mean(max(R[s][j] for s in range(j, last + 1)) - R[last][j] for j in range(last)), 9) if last else 0.0
 
 
-def adapt(guard: Guard, harness, task: Task, ask: Callable[..., Reply], steps: list[Step]) -> None:
+def adapt(guard: Guard, harness: Harness, task: Task, ask: Callable[..., Reply], steps: list[Step]) -> None:
     """Play the adaptation cases: their steps are what the Refiner reads, their outcome is what anchors are drawn from."""
     for case in task.adapt:
         ok, agent = guard.play(harness, case, ask)
@@ -190,9 +194,10 @@ def stream(tasks: list[Task], guard: Guard, settings: Settings, ask: Callable[..
         adapt(guard, harness, task, ask, steps)
         guard.valid.clear()
         guard.valid.extend(task.valid)
-        names = sorted(Agent(guard.env, harness, ask).all_tools)
-        window, text = steps[before:][-settings.window:], guard.env.observe().text
-        rows.append(guard.refine(harness, window, text, ask, step=len(steps), cause=task.name, tools=names))
+        agent, window = Agent(guard.env, harness, ask), steps[before:][-settings.window:]
+        agent.sandbox = guard.sandbox
+        rows.append(guard.refine(harness, window, guard.env.observe().text, ask, step=len(steps), cause=task.name,
+                                 tools=sorted(agent.all_tools), api=skill_api(guard.env.tools), dry_run=agent.dry_run))
         guard.end_task(task.name)
         R.append([mean(o.ok for o in guard.scores(harness, seen.test).values()) for seen in tasks[:stage + 1]])
     decisions = [d for row in rows for d in row["guard"]]
@@ -264,9 +269,12 @@ def main(argv: list[str] | None = None) -> int:
         env = (lambda: Questions(rows)) if rows else lambda: open_game(settings)
         print(table(sweep(pools, env, settings, bounds.split(","), seeds, [p for p in PASSES if p not in without], out)))
         return 0
-    except (BadInput, ModelError, OSError) as e:
-        print(f"stream.py: {e}", file=sys.stderr)
-        return 2
+    except BudgetEnd:
+        e = f"--dollars {settings.dollars:g} is reached; the same command with more goes on, and nothing is paid twice"
+    except (BadInput, ModelError, OSError) as wrong:
+        e = wrong
+    print(f"stream.py: {e}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":
