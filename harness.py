@@ -305,40 +305,6 @@ def read_edits(path: Path) -> list[Edit]:
     return [Edit(**row) for row in read_rows(path)]
 
 
-<<<<<<< HEAD
-=======
-def undo(run: Path, version: int) -> Edit:
-    """Undo a version of a stopped run (all of a guard's candidate); --resume takes it up. The last edit. Raises BadInput."""
-    with locked(run):
-        edits, steps = read_edits(run / "edits.jsonl"), read_rows(run / "trajectory.jsonl")
-        harness = fold(edits)
-        try:
-            saved = json.loads((run / "harness.json").read_text(encoding="utf-8")) if (run / "harness.json").exists() else {}
-            was = fold((e for e in edits if e.version <= saved.get("version", 0)), saved.get("tools", []))
-            by_hand = saved and {**was.to_json(), "uses": 0} != {**saved, "uses": 0}
-        except (ValueError, TypeError, AttributeError):
-            by_hand = True
-        if by_hand:
-            raise EditError(f"{run}/harness.json was edited by hand: --resume takes that up first")
-        last = max((row["t"] for row in steps), default=0)
-        for edit in [harness.undo(old, version, last) for old in [[e] for e in reversed(edits) if e.version == version] or [edits]]:
-            append_row(run / "edits.jsonl", asdict(edit))
-        harness.tools, harness.uses = saved.get("tools", []), {k: Uses(**v) for k, v in saved.get("uses", {}).items()}
-        harness.save(run / "harness.json")
-    return edit
-
-
-# -- python harness.py log | show | diff | undo | export | import
-
-def describe(edit: Edit) -> str:
-    what = f"{edit.op} {edit.part}" + (f" {edit.id}" if edit.id else "")
-    if edit.op == "update":
-        size = lambda v: f"{len(v)} characters" if isinstance(v, str) else ", ".join(v)
-        what += f" ({size(edit.after)})"
-    return f"{edit.version:4d}  step {edit.step:<5d} {edit.by:8s} {what:48s} {edit.why[:100]}"
-
-
->>>>>>> d1b029cbcf24e810afd72414a351eb0e1e3e37b6
 def diff(old: Harness, new: Harness) -> str:
     def lines(h: Harness) -> list[str]:
         return json.dumps({**h.to_json(), "version": ""}, indent=1, ensure_ascii=False).replace("\\n", "\n").splitlines()
