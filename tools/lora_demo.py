@@ -4,7 +4,8 @@
     .venv/bin/python -m tools.lora_demo --trainer-python .trainer/bin/python --out runs/lora
 
 The model is SmolLM2-135M-Instruct (models/local.py), the game is toy, and each turn is sent alone, without history. It proves
-the chain, not the play: both thetas are asked about the very states that were trained on.
+the chain, not the play: both thetas are asked about the very states that were trained on. In so few steps this model learns
+the form of a call (0 of 19 valid before, 19 after) and not yet where to go (6 of 19 as the teacher; no milestone).
 The teacher is the scripted model, which wanders. A state's last visit before a milestone is what led there: that step's row
 has the weight 0.97 ^ (steps to the milestone), all others 0.
 """
