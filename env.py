@@ -55,10 +55,8 @@ class Step:
 
     def line(self) -> str:
         """The step in one line: where, what was called, what came of it. The Refiner's window is made of these."""
-        def short(value: Any, size: int) -> str:
-            text = json.dumps(value, ensure_ascii=False)
-            return text if len(text) <= size else text[:size] + "…"
-
+        cut = lambda text, size: text if len(text) <= size else text[:size] + "…"
+        short = lambda value, size: cut(json.dumps(value, ensure_ascii=False), size)
         args = lambda c: {k: v for k, v in c.args.items() if k != "reasoning"} if isinstance(c.args, dict) else c.args
         did = "; ".join(f"{c.name} {short(args(c), 240)} -> {short(r, 600)}" for c, r in zip(self.reply.calls, self.results))
         said = f" says {self.reply.text[:160]!r}:" if self.reply.text else ":"
@@ -99,7 +97,7 @@ def open_env(game: str, rom: str = "", seed: int = 0, frames: int = 0, state: st
     try:
         data = made.rom(rom)
     except OSError as e:
-        raise BadInput(f"--rom {rom} can't be read: {e.strerror}") from None
+        raise BadInput(f"{rom} can't be read ({e.strerror}): --rom or CH_ROM takes the path of your own .gb file") from None
     if len(data) < 0x8000 or len(data) % 0x4000 or sum(-b - 1 for b in data[0x134:0x14D]) & 0xFF != data[0x14D]:
         raise BadInput(f"--rom {rom} is no Game Boy cartridge: its length or its header's checksum is wrong; give a .gb file")
     return GameBoy(made, data, frames, state)
@@ -131,25 +129,28 @@ class GameBoy:
 
     def start_from(self, path: str) -> None:
         """Begin from a PyBoy state. Raises BadInput. A state does not say which ROM it is of: its size and memory must fit."""
+        own, wrong = self.snapshot(), ""
         try:
             data = Path(path).read_bytes()
+            if data[:1] != own[:1]:
+                found = f"format {data[0]}" if data else "empty"
+                wrong = f"is no state of this PyBoy ({found}, this version writes format {own[0]}): save it again here"
+            elif len(data) != len(own):
+                wrong = f"is damaged or of another ROM: {len(data):,} bytes, a state of this ROM has {len(own):,}"
+            else:
+                self.boy.load_state(io.BytesIO(data))
+                wrong = "" if self.game.belongs(self.mem) else "was saved with another ROM than --rom: its map is another's"
         except OSError as e:
-            raise BadInput(f"--state {path} can't be read ({e.strerror})") from None
+            wrong = f"can't be read ({e.strerror})"
+        except Exception as e:               # PyBoy raises many kinds
+            wrong = f"is damaged or of another ROM: {e}"
+        if wrong:
+            raise BadInput(f"--state {path} {wrong}")
+
+    def snapshot(self) -> bytes:
         out = io.BytesIO()
         self.boy.save_state(out)
-        own = out.getvalue()
-        if data[:1] != own[:1]:
-            found = f"format {data[0]}" if data else "empty"
-            raise BadInput(f"--state {path} is no state of this PyBoy ({found}, this version writes format {own[0]}): save it "
-                           "again with the PyBoy that is installed here")
-        try:
-            if len(data) != len(own):
-                raise ValueError(f"{len(data):,} bytes, a state of this ROM has {len(own):,}")
-            self.boy.load_state(io.BytesIO(data))
-        except Exception as e:
-            raise BadInput(f"--state {path} is damaged or of another ROM: {e}") from None
-        if not self.game.belongs(self.mem):
-            raise BadInput(f"--state {path} was saved with another ROM than --rom: the map in it is not this cartridge's")
+        return out.getvalue()
 
     def read(self) -> dict:
         """The state, read from memory once after each move. Callers get the same dict: nobody changes it."""
@@ -166,15 +167,13 @@ class GameBoy:
         if self.frames:
             self.boy.tick(self.frames, True, False)
             return True
-        tiles, picture, still, quiet, done = None, None, 0, 0, False
-        for _ in range(CAP // 4):
+        seen, still, quiet, done, waited = (None, None), 0, 0, False, 0
+        while not done and waited < CAP:
             self.boy.tick(4, False, False)
-            old, tiles = (tiles, picture), self.mem[0xC3A0:0xC508]
-            picture = tiles, self.game.picture(self.mem)
-            still, quiet = still + 4 if tiles == old[0] else 0, quiet + 4 if picture == old[1] else 0
+            old, seen = seen, (self.mem[0xC3A0:0xC508], self.game.picture(self.mem))
+            still, quiet = still + 4 if seen[0] == old[0] else 0, quiet + 4 if seen == old else 0       # frames
             wanted = self.game.settled(self.mem) or self.game.prompt(self.mem)
-            if done := still >= 8 and wanted or quiet >= self.game.patience(self.mem):
-                break
+            done, waited = still >= 8 and wanted or quiet >= self.game.patience(self.mem), waited + 4
         self.boy.tick(1, True, False)                                # draw the picture once, at rest
         return done
 
@@ -198,7 +197,8 @@ class GameBoy:
         if name != "press_buttons":
             return {"success": False, "error": f"no such action: {name}; the actions are {', '.join(self.tools)}"}
         if bad := [b for b in args.get("buttons") or ["(none)"] if b not in BUTTONS]:
-            return {"success": False, "error": f"not a button: {bad[0]}; the buttons are {' '.join(BUTTONS)}; nothing was pressed"}
+            known = f"the buttons are {' '.join(BUTTONS)}; nothing was pressed"
+            return {"success": False, "error": f"not a button: {bad[0]}; {known}"}
         had = list(self.reached)
         trace = [self.press(b) for b in args["buttons"]]
         new = [m for m in self.reached if m not in had]
@@ -215,19 +215,16 @@ class GameBoy:
 
     def save(self) -> bytes:
         """Nothing is queued between presses, so a PyBoy state holds all of the emulator; ours is put in front."""
-        out = io.BytesIO()
-        self.boy.save_state(out)
         head = json.dumps({"game": self.game.name, "presses": self.presses, "reached": self.reached}).encode()
-        return len(head).to_bytes(4, "big") + head + zlib.compress(out.getvalue(), 1)
+        return head + b"\n" + zlib.compress(self.snapshot(), 1)
 
     def load(self, data: bytes) -> None:
-        size = int.from_bytes(data[:4], "big")
-        head = json.loads(data[4:4 + size])
+        line, _, state = data.partition(b"\n")
+        head = json.loads(line)
         if head["game"] != self.game.name:
             raise BadInput(f"this state belongs to {head['game']}, not to {self.game.name}")
-        self.boy.load_state(io.BytesIO(zlib.decompress(data[4 + size:])))
-        self.now = None
-        self.presses, self.reached = head["presses"], head["reached"]
+        self.boy.load_state(io.BytesIO(zlib.decompress(state)))
+        self.now, self.presses, self.reached = None, head["presses"], head["reached"]
 
     def close(self) -> None:
         self.boy.stop(save=False)

@@ -4,11 +4,12 @@
     python harness.py show RUN [ENTRY]     H as it is now, or one entry whole
     python harness.py diff RUN V1 V2       what changed between two versions
     python harness.py undo RUN VERSION     take one edit back; the undo is an edit too
+    python harness.py export H DIR         H (a run, or any form that --bootstrap takes) as a workspace tree
+    python harness.py import RUN H         bring such an H into a run that is stopped
 
 Every change, whoever makes it, is an `Edit` that passed `Harness.edit`. H at any version is the fold of the edits up to
 it; harness.json is that fold, written for people. Departure from the paper: edits can be listed, compared and undone.
 """
-import argparse
 import difflib
 import json
 import re
@@ -20,7 +21,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from runlog import BadInput, append_row, locked, read_rows, write_atomic
+from runlog import BadInput, read_rows, write_atomic
 
 PROMPT_CAP, TEXT_CAP, ENTRIES = 24_000, 12_000, 200      # characters of p; of a long text; entries of one store
 
@@ -50,8 +51,10 @@ class Memory:
     location: str = text(200)
     coordinates: str = text(80)
     tags: list[str] = words()
+    confidence: int = scale(2, 1, 5)     # 1 an untested guess ... 5 confirmed again and again; evidence moves it (reuse.py)
     importance: int = scale(3, 1, 5)
     source: str = text(20, "orchestrator", **SOURCE)
+    protected: bool = field(default=False, metadata={"type": "boolean"})
 
 
 @dataclass
@@ -60,11 +63,13 @@ class Skill:
 
     name: str = field(metadata={"type": "string", "minLength": 1, "maxLength": 200})
     description: str = text(2_000)
+    instructions: str = text(TEXT_CAP)
     code: str = text(TEXT_CAP)
     path: str = text(200)
     effectiveness: str = text(10, "medium", enum=["low", "medium", "high"])
     importance: int = scale(3, 1, 5)
     source: str = text(20, "orchestrator", **SOURCE)
+    protected: bool = field(default=False, metadata={"type": "boolean"})
 
 
 @dataclass
@@ -82,6 +87,12 @@ class SubAgent:
     path: str = text(200)
     importance: int = scale(3, 1, 5)
     source: str = text(20, "orchestrator", **SOURCE)
+    protected: bool = field(default=False, metadata={"type": "boolean"})
+
+
+def label(entry: Memory | Skill | SubAgent) -> str:
+    """The one line that stands for an entry."""
+    return getattr(entry, "title", None) or entry.name
 
 
 PARTS = {"subagents": (SubAgent, "sa"), "skills": (Skill, "skill"), "memory": (Memory, "mem")}
@@ -104,7 +115,8 @@ class EditError(BadInput):
 def problems(instance: Any, rules: dict) -> str:
     """What `instance` breaks of a JSON Schema, in one line; '' when it is valid."""
     errors = sorted(Draft202012Validator(rules).iter_errors(instance), key=lambda e: list(map(str, e.absolute_path)))
-    return "; ".join(f"{'.'.join(map(str, e.absolute_path)) or 'arguments'}: {e.message[:300]}" for e in errors[:4])
+    short = lambda text: text if len(text) <= 300 else f"{text[:100]} … {text[-100:]}"       # what is wrong stands at the end
+    return "; ".join(f"{'.'.join(map(str, e.absolute_path)) or 'arguments'}: {short(e.message)}" for e in errors[:4])
 
 
 @dataclass(frozen=True)
@@ -113,7 +125,7 @@ class Edit:
 
     version: int                     # H's version once this edit is applied
     step: int                        # the step at which it was made
-    by: str                          # agent, refiner, human, guard, import, undo
+    by: str                          # agent, refiner, review (a person's version of the refiner's), human, guard, import, undo
     op: str                          # create, update, delete
     part: str                        # prompt, subagents, skills, memory
     id: str
@@ -130,6 +142,7 @@ class Uses:
     successes: int = 0
     last_step: int = 0
     last_error: str = ""
+    failed: int = 0                  # times in a row since the last success or change
 
 
 @dataclass
@@ -142,6 +155,8 @@ class Harness:
     version: int = 0
     counts: dict[str, int] = field(default_factory=dict)  # highest number given per part: ids are never used twice
     uses: dict[str, Uses] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)  # step of each entry's last edit
+    reuse: bool = True               # --no-reuse: no ranking by worth, a near-duplicate is a new entry
 
     # -- H (+) delta
 
@@ -158,6 +173,8 @@ class Harness:
                 raise EditError(f"prompt: {len(value)} characters; the limit is {PROMPT_CAP}")
             before, after = self.prompt, value
         elif part in PARTS:
+            if by in ("agent", "refiner"):
+                self._allowed(part, id, value)
             id, before, after = self._entry(op, part, id, value, set(known_tools))
         else:
             raise EditError(f"no such part of H: {part!r}; the parts are prompt, {', '.join(PARTS)}")
@@ -166,6 +183,13 @@ class Harness:
         edit = Edit(self.version + 1, step, by, op, part, id, before, after, str(why)[:500])
         self.apply(edit)
         return edit
+
+    def _allowed(self, part: str, id: str, value: Any) -> None:
+        """Only people protect an entry, and a protected one is theirs. Raises EditError."""
+        if getattr(getattr(self, part).get(id), "protected", False):
+            raise EditError(f"{part} {id} is protected: only a person may change it")
+        if isinstance(value, dict) and value.get("protected"):
+            raise EditError(f"{part} {id}: only a person may set protected")
 
     def _entry(self, op: str, part: str, id: str, value: Any, known: set[str]) -> tuple[str, Any, Any]:
         cls, prefix = PARTS[part]
@@ -203,6 +227,8 @@ class Harness:
         else:
             cls, prefix = PARTS[edit.part]
             store = getattr(self, edit.part)
+            self.changed[edit.id] = edit.step
+            self.uses.get(edit.id, Uses()).failed = 0
             if edit.op == "delete":
                 store.pop(edit.id, None)
             else:
@@ -234,28 +260,12 @@ class Harness:
             raise EditError(f"nothing of edit {version} is left: {old.part} {old.id} has changed since")
         return self.edit("update", old.part, old.id, back, **again)
 
-    # -- what the model sees
-
-    def overview(self) -> str:
-        """H without p, as a short list: ids, titles and use counts; contents are read through the tools."""
-        lines = []
-        for part in PARTS:
-            store = getattr(self, part)
-            lines.append(f"## {part} ({len(store)})")
-            ranked = sorted(store.items(), key=lambda kv: (-kv[1].importance, kv[1].path, kv[0]))
-            for id, entry in ranked[:ENTRIES]:
-                title = getattr(entry, "title", None) or entry.name
-                hint = getattr(entry, "description", "") or ", ".join(filter(None, (getattr(entry, "location", ""), getattr(entry, "coordinates", ""))))
-                use = self.uses.get(id)
-                count = f" [used {use.calls}, ok {use.successes}]" if use else ""
-                where = f"{entry.path.strip('/')}/" if entry.path.strip("/") else ""
-                lines.append(f"- {where}{id}: {title}" + (f": {' '.join(hint.split())[:160]}" if hint else "") + count)
-        return "\n".join(lines)
+    # -- use counts
 
     def used(self, id: str, ok: bool, step: int, error: str = "") -> None:
         use = self.uses.setdefault(id, Uses())
         use.calls, use.successes, use.last_step = use.calls + 1, use.successes + ok, step
-        use.last_error = "" if ok else error[:500]
+        use.last_error, use.failed = ("", 0) if ok else (error[:500], use.failed + 1)
 
     # -- files
 
@@ -295,67 +305,17 @@ def read_edits(path: Path) -> list[Edit]:
     return [Edit(**row) for row in read_rows(path)]
 
 
-def undo(run: Path, version: int) -> Edit:
-    """Undo an edit of a run that is stopped. The run takes it up at --resume. Raises BadInput."""
-    with locked(run):
-        edits, steps = read_edits(run / "edits.jsonl"), read_rows(run / "trajectory.jsonl")
-        harness = fold(edits)
-        edit = harness.undo(edits, version, step=max((row["t"] for row in steps), default=0))
-        append_row(run / "edits.jsonl", asdict(edit))
-        saved = json.loads((run / "harness.json").read_text(encoding="utf-8")) if (run / "harness.json").exists() else {}
-        harness.tools, harness.uses = saved.get("tools", []), {k: Uses(**v) for k, v in saved.get("uses", {}).items()}
-        harness.save(run / "harness.json")
-    return edit
-
-
-# -- python harness.py log | show | diff | undo
-
-def describe(edit: Edit) -> str:
-    what = f"{edit.op} {edit.part}" + (f" {edit.id}" if edit.id else "")
-    if edit.op == "update":
-        size = lambda v: f"{len(v)} characters" if isinstance(v, str) else ", ".join(v)
-        what += f" ({size(edit.after)})"
-    return f"{edit.version:4d}  step {edit.step:<5d} {edit.by:8s} {what:48s} {edit.why[:100]}"
-
-
 def diff(old: Harness, new: Harness) -> str:
-    lines = lambda h: json.dumps({k: v for k, v in h.to_json().items() if k != "version"}, indent=1, ensure_ascii=False).replace("\\n", "\n").splitlines()
-    return "\n".join(difflib.unified_diff(lines(old), lines(new), f"version {old.version}", f"version {new.version}", lineterm="", n=2))
+    def lines(h: Harness) -> list[str]:
+        return json.dumps({**h.to_json(), "version": ""}, indent=1, ensure_ascii=False).replace("\\n", "\n").splitlines()
+
+    names = f"version {old.version}", f"version {new.version}"
+    return "\n".join(difflib.unified_diff(lines(old), lines(new), *names, lineterm="", n=2))
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, more in (("log", []), ("show", ["entry"]), ("diff", ["v1", "v2"]), ("undo", ["version"])):
-        sub = commands.add_parser(name)
-        sub.add_argument("run", type=Path, help="a run's folder")
-        for arg in more:
-            sub.add_argument(arg, **({"nargs": "?", "default": ""} if arg == "entry" else {"type": int}))
-    args = parser.parse_args(argv)
-    log = args.run / "edits.jsonl"
-    try:
-        if not log.exists():
-            raise EditError(f"{args.run} holds no edits.jsonl: give the folder of a run")
-        edits = read_edits(log)
-        harness = fold(edits)
-        if args.command == "log":
-            print("\n".join(describe(e) for e in edits))
-        elif args.command == "diff":
-            at = lambda v: fold(e for e in edits if e.version <= v)
-            print(diff(at(args.v1), at(args.v2)) or "no difference")
-        elif args.command == "undo":
-            print(describe(undo(args.run, args.version)))
-        elif args.entry:
-            found = [getattr(harness, p)[args.entry] for p in PARTS if args.entry in getattr(harness, p)]
-            if not found:
-                raise EditError(f"no entry {args.entry!r}; `python harness.py show {args.run}` lists them")
-            print("\n".join(f"{k}: {v}" for k, v in asdict(found[0]).items()))
-        else:
-            print(f"version {harness.version}\n\n# prompt\n{harness.prompt}\n\n{harness.overview()}")
-    except (BadInput, OSError) as e:
-        print(f"harness.py: {e}", file=sys.stderr)
-        return 2
-    return 0
+    from people import main as command       # an entry point may look up
+    return command(argv)
 
 
 if __name__ == "__main__":

@@ -28,15 +28,18 @@ try:
     from PIL import Image
     from tqdm import tqdm
 
-    from ch import MAIN, PROBE, Agent, saw
+    from ch import MAIN, PROBE, Agent, saw, skill_api
     from env import Env, Step
+    from guard import Guard, commit, rollback
     from harness import Edit, Uses, fold, read_edits
     from models import Model, ModelError, Usage
+    from people import review, take_up
     from prm import model_judge, rule_judge
     from refiner import Schedule, refine
     from runlog import BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_row, cached_share, locked, read_checkpoint, read_rows, write_checkpoint
     from settings import Settings, new_folder, open_game, open_models, open_named, parse, read_settings, start_edits
     from sft import adapter, iteration, train
+    from signatures import lost
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
     sys.exit(2)
@@ -52,21 +55,28 @@ class Run:
         """models: by name; {} re-executes the log and nothing else. people: a person's edits that are still to be taken up."""
         self.settings, self.folder, self.env, self.models, self.live = settings, folder, env, models, bool(models)
         self.schedule, self.start, self.shown, self.refinements = Schedule.parse(settings.schedule), time.monotonic(), 0, []
-        head, state = read_checkpoint(folder / "checkpoint")
+        (head, state), settings_file = read_checkpoint(folder / "checkpoint"), folder / "settings.json"
         self.people = people if people is not None else self.pending_people(head)
         if head and self.live:
             write_checkpoint(folder / "checkpoint", head | {"people": [asdict(e) for e in self.people]}, state)
+        if (folder / "harness.json").exists():       # it goes back with the log, or the difference would look like a person's edit
+            kept = read_rows(folder / "edits.jsonl", head.get("sizes", {}).get("edits.jsonl", 0))
+            fold((Edit(**row) for row in kept), json.loads(settings_file.read_text())["tools"]).save(folder / "harness.json")
         for name in LOGS:                    # back to the checkpoint: what came after it is written again, the same
             (folder / name).touch()
             os.truncate(folder / name, min(head.get("sizes", {}).get(name, 0), (folder / name).stat().st_size))
         self.edits = read_edits(folder / "edits.jsonl")
-        first, tools = start_edits(settings) if not self.edits else ([], json.loads((folder / "settings.json").read_text())["tools"])
+        first, tools = start_edits(settings) if not self.edits else ([], json.loads(settings_file.read_text())["tools"])
         self.recorder = Recorder(folder / "replies.jsonl", (lambda role: models[settings.model_of(role)]) if models else None, head.get("replies", 0), settings.dollars)
         self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=head.get("vision"),
                            on_step=self.on_step, on_edit=self.on_edit)
+        self.agent.harness.reuse = not settings.no_reuse
         for edit in first:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
+        limits = {"need": settings.delta, "alternatives": settings.alternatives, "seed": settings.seed}
+        self.guard = Guard(lambda: open_game(settings), self.recorder.ask, bound=float(settings.guard), **limits) \
+            if settings.guard and not settings.frozen else None
         self.theta = {"k": 0, "since": 0, "made": 0}     # --colearn: iterations done, last step of them, newest theta (0: --model)
         self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
         if head:
@@ -88,6 +98,8 @@ class Run:
         head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision, "theta": self.theta,
                 "counters": self.counters, "people": [asdict(e) for e in self.people],
                 "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
+        if self.guard:
+            head["guard"] = self.guard.to_json()
         write_checkpoint(self.folder / "checkpoint", head, self.env.save())
         agent.harness.save(self.folder / "harness.json")
 
@@ -101,6 +113,8 @@ class Run:
         agent.harness.uses = {k: Uses(**v) for k, v in head["uses"].items()}
         self.recorder.totals = {k: Usage(**v) for k, v in head["totals"].items()}
         self.refinements = read_rows(self.folder / "refinements.jsonl")
+        if self.guard:
+            self.guard.restore(head["guard"], read_rows(self.recorder.path)[:head["replies"]])
 
     def on_step(self, step: Step) -> None:
         append_row(self.folder / "trajectory.jsonl", step.to_json())
@@ -138,19 +152,32 @@ class Run:
         over = [name for name, value in reached.items() if self.live and 0 < getattr(s, name) <= value]
         return over[0] if over else "format errors" if self.counters["mute"] >= FORMAT_ERRORS else ""
 
+    def event(self, before: int) -> str:
+        """What --refine-on waits for, if it came about after step `before`; else ""."""
+        new, wanted = [s for s in self.agent.steps if s.t > before], self.settings.refine_on.split(",")
+        seen = {"milestone": any(s.milestones for s in new), "loss": bool(lost(new))}
+        return next((name for name in wanted if seen.get(name)), "")
+
     def refine_if_due(self, before: int) -> None:
         agent, s = self.agent, self.settings
+        # The last step's own effect shows in the key of the next one only, so the world is looked at once more.
+        unchanged = self.counters["unchanged"] + (self.env.observe().key == self.counters["key"])
         cause = "schedule" if self.schedule.due(before, agent.t) else "asked" if agent.refine_asked else \
-            "stall" if 0 < s.stall <= self.counters["unchanged"] else ""
+            "stall" if 0 < s.stall <= unchanged else self.event(before)
         size, agent.refine_asked = max(s.window, agent.refine_asked), 0
         if not cause or s.frozen:
             return
         window = sorted(agent.steps[-2 * size:], key=lambda step: step.t)[-size:]
-        row = refine(agent.harness, window, self.env.observe().text, self.recorder.ask, step=agent.t, cause=cause,
-                     tools=sorted(agent.all_tools), on_edit=self.on_edit)
+        ask, make = self.recorder.ask, self.guard.refine if self.guard else refine
+        row = make(agent.harness, window, self.env.observe().text, ask, step=agent.t, cause=cause, on_edit=self.on_edit,
+                   tools=sorted(agent.all_tools), api=skill_api(self.env.tools), dry_run=agent.dry_run, retire=not s.no_retire,
+                   **({"review": lambda harness, edits: review(harness, edits, ask)} if s.review else {}))
         append_row(self.folder / "refinements.jsonl", row)
         self.refinements.append(row)
-        self.counters["unchanged"] = 0
+        if s.rollback:
+            back = rollback(agent.harness, self.edits, agent.steps, self.refinements, s.rollback, agent.t)
+            commit(agent.harness, back, self.on_edit)
+        self.counters["unchanged"] = -1      # this step's own effect has been counted
         self.shoot(agent.t)
 
     def improve_if_due(self) -> None:
@@ -167,6 +194,8 @@ class Run:
             made = k + 1
         self.theta = {"k": k + 1, "since": agent.t, "made": made}
         self.load_theta()
+        if self.guard:
+            self.guard.forget(self.recorder.count)
         if s.reset_each:
             fresh = open_game(s)
             self.env.load(fresh.save())
@@ -198,7 +227,7 @@ class Run:
             if stopped:
                 return stopped
             before = self.agent.t
-            self.agent.step()
+            self.guard.step(self.agent) if self.guard else self.agent.step()
             self.refine_if_due(before)
             self.improve_if_due()
             self.show(bar)
@@ -214,6 +243,8 @@ class Run:
 
     def close(self) -> None:
         self.agent.sandbox.close()
+        if self.guard:
+            self.guard.close()
         for model in self.models.values():
             getattr(model, "close", lambda: None)()
         if hasattr(self.env, "close"):
@@ -235,8 +266,9 @@ class Run:
         for name in self.env.observe().state["progress"]["milestones"]:
             lines.append(f"{name:28s} {at[name]:6d} {s['milestones'][name]:8d}" if name in at else f"{name:28s} {'-':>6s} {'-':>8s}")
         for row in self.refinements:
-            did = [f"{p['part']}: {len(p['edits'])} edit{'s' if len(p['edits']) != 1 else ''}" if p["status"] == "edited" else f"{p['part']}: failed"
+            did = [f"{p['part']}: {len(p['edits'])} edit{'s' if len(p['edits']) != 1 else ''}" if p["status"] == "edited" else f"{p['part']}: {p['status']}"
                    for p in row["passes"] if p["status"] != "unchanged"]
+            did += [f"upkeep: {len(row['upkeep'])} edit{'s' if len(row['upkeep']) != 1 else ''}"] if row.get("upkeep") else []
             seen = ", ".join(dict.fromkeys(x["name"] for x in row["signatures"])) or "no failure"
             lines.append(f"refined at step {row['step']} ({row['cause']}; {seen}): {', '.join(did) or 'no change'}; H version {row['version']}")
         lines += self.recorder.bill(s["cached_share"])
@@ -285,6 +317,8 @@ def main(argv: list[str] | None = None) -> int:
         if not settings.resume:
             new_folder(settings, folder)
         with locked(folder):
+            if settings.resume:
+                take_up(folder)
             run = Run(settings, folder, env, models)
             status, stopped = play(run)
             print(json.dumps(run.summary(stopped)) if settings.json else run.table(stopped))

@@ -64,14 +64,13 @@ def write_rows(path: Path, rows: list[dict]) -> None:
 def read_rows(path: Path, limit: int | None = None) -> list[dict]:
     """Rows of a JSONL log, of its first `limit` bytes. A last line that a kill cut off is dropped; raises BadInput
     for a damaged line in the middle, with its number."""
-    data = path.read_bytes()[:limit] if path.exists() else b""
-    lines, rows = data.split(b"\n"), []
-    for number, line in enumerate(lines, 1):
+    data, rows = path.read_bytes()[:limit] if path.exists() else b"", []
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
         try:
-            rows += [json.loads(line)] if line else []
+            rows += [json.loads(line)] if line.strip() else []
         except ValueError:
-            if number < len(lines):
-                raise BadInput(f"{path}, line {number} is damaged: it is not JSON; restore the file or remove that line") from None
+            if line.endswith(b"\n"):
+                raise BadInput(f"{path}, line {number} is damaged: it is not JSON; restore it, or remove that line") from None
     return rows
 
 
@@ -126,7 +125,8 @@ class Recorder:
         if self.pending:
             row = self.pending.popleft()
             if row["sha"] != sha:
-                raise Diverged(f"reply {self.count + 1} of {self.path} ({row['role']}) answers another prompt than the one that is built now")
+                which = f"reply {self.count + 1} of {self.path} ({row['role']})"
+                raise Diverged(f"{which} answers another prompt than the one that is built now")
             reply = Reply.from_json(row["reply"])
         elif self.model is None:
             raise LogEnd
@@ -140,7 +140,8 @@ class Recorder:
                 reply = model(messages, tools)
             finally:
                 self.waiting = False
-            append_row(self.path, {"role": role, "sha": sha, "seconds": round(time.monotonic() - start, 3), "reply": reply.to_json()})
+            seconds = round(time.monotonic() - start, 3)
+            append_row(self.path, {"role": role, "sha": sha, "seconds": seconds, "reply": reply.to_json()})
         self.count += 1
         self.totals[role] = self.totals.get(role, Usage()) + reply.usage
         return reply
@@ -191,6 +192,6 @@ def read_checkpoint(path: Path) -> tuple[dict, bytes]:
         return {}, b""
     sha, _, body = path.read_bytes().partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != sha:
-        raise BadInput(f"{path} is damaged; delete it and --resume again: the run is rebuilt from its log, and nothing is paid twice")
+        raise BadInput(f"{path} is damaged; delete it and --resume again: the run is rebuilt from its log, nothing is paid twice")
     head, _, state = body.partition(b"\n")
     return json.loads(head), state

@@ -20,28 +20,15 @@ import pydantic_monty as monty
 SECONDS, MEMORY, DEPTH, CALLS, OUTPUT = 5.0, 64 << 20, 300, 2_000, 4_000    # limits of one run; OUTPUT in characters
 
 # subtle: heapq is written in the sandbox's own Python: a host function would sort a copy of the caller's list.
+# A sorted list is a heap.
 HEAPQ = '''
 class _Heapq:
     def heappush(self, heap, item):
         heap.append(item)
-        i = len(heap) - 1
-        while i > 0 and heap[i] < heap[(i - 1) // 2]:
-            heap[i], heap[(i - 1) // 2] = heap[(i - 1) // 2], heap[i]
-            i = (i - 1) // 2
+        heap.sort()
     def heappop(self, heap):
-        last = heap.pop()
-        if not heap:
-            return last
-        top, heap[0], i = heap[0], last, 0
-        while 2 * i + 1 < len(heap):
-            child = 2 * i + 1
-            if child + 1 < len(heap) and heap[child + 1] < heap[child]:
-                child += 1
-            if not heap[child] < heap[i]:
-                break
-            heap[i], heap[child] = heap[child], heap[i]
-            i = child
-        return top
+        heap.sort()
+        return heap.pop(0)
     def heapify(self, heap):
         heap.sort()
 _heapq = _Heapq()
@@ -74,9 +61,13 @@ def source(code: str) -> str:
             compile(code, "skill", "exec")
         except SyntaxError:
             code = code.replace("\\n", "\n").replace("\\t", "\t")
-    code = re.sub(r"^([ \t]*)import heapq(?: as (\w+))?[ \t]*$", lambda m: f"{m[1]}{m[2] or 'heapq'} = _heapq", code, flags=re.M)
-    names = lambda m: m[1] + "; ".join(f"{(p.split() + p.split())[-1] if ' as ' in p else p.strip()} = _heapq.{p.split()[0]}" for p in m[2].split(","))
-    return re.sub(r"^([ \t]*)from heapq import (.+)$", names, code, flags=re.M)
+    ours = lambda names: "; ".join(f"{n.split()[-1]} = _heapq.{n.split()[0]}" for n in names.split(","))
+    return re.sub(r"^([ \t]*)(?:import heapq(?: as (\w+))?|from heapq import (.+?))[ \t]*$",
+                  lambda m: m[1] + (ours(m[3]) if m[3] else f"{m[2] or 'heapq'} = _heapq"), code, flags=re.M)
+
+
+class ToolRefused(Exception):
+    """Raised by a tool to tell the code no (a press limit, an action that may not act); the code may catch it."""
 
 
 class Sandbox:
@@ -85,7 +76,8 @@ class Sandbox:
     def __init__(self) -> None:
         self.pool: monty.Monty | None = None
 
-    def run(self, code: str, args: dict, tools: dict[str, Callable[..., Any]], seed: int = 0, seconds: float = SECONDS) -> Outcome:
+    def run(self, code: str, args: dict, tools: dict[str, Callable[..., Any]], seed: int = 0,
+            seconds: float = SECONDS) -> Outcome:
         """Run `code` with `args` and `tools` in a fresh session. Never raises for what the code does.
 
         seconds: time in the interpreter, tools not counted. What a tool raises reaches the code as an exception of the
@@ -116,8 +108,8 @@ class Sandbox:
         with self.pool.checkout(script_name="skill", limits=limits, os_policy=policy) as session:
             try:
                 session.feed_run(prelude, external_lookup=host)
-                session.feed_run(source(code), inputs={"args": args}, external_lookup=host,
-                                 print_callback=lambda _, piece: printed.append(piece) if sum(map(len, printed)) < OUTPUT else None)
+                keep = lambda _, piece: printed.append(piece) if sum(map(len, printed)) < OUTPUT else None
+                session.feed_run(source(code), inputs={"args": args}, external_lookup=host, print_callback=keep)
                 outcome = Outcome(plain(session.feed_run("result")), "".join(printed)[:OUTPUT])
             except monty.MontyError as e:
                 trace = e.display("traceback") if isinstance(e, (monty.MontyRuntimeError, monty.MontySyntaxError)) else str(e)
@@ -135,7 +127,3 @@ class Sandbox:
         if self.pool is not None:
             self.pool.__exit__(None, None, None)
             self.pool = None
-
-
-class ToolRefused(Exception):
-    """Raised by a tool to tell the code no (a press limit, an action that may not act); the code may catch it."""

@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 from env import GAMES, Env, open_env
 from harness import Edit, imported
 from models import Model, fill, open_model
+from people import PERSON, Person
 from runlog import BadInput, append_line, write_atomic
+from tools.bootstrap import read_any
 
 HERE = Path(__file__).parent
 
@@ -39,12 +42,20 @@ class Settings:
     weights: str = flag("", "--colearn: the weights behind --model, a folder or a name that transformers knows")
     reset_each: bool = flag(False, "--colearn, a control: every iteration starts the game anew")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
-    bootstrap: str = flag("", "start from another run's H: its folder or its harness.json")
+    bootstrap: str = flag("", "start from another H: a run's folder, a harness.json, the reference's folder, a workspace tree")
     frozen: bool = flag(False, "no refinement")
     schedule: str = flag("25,25,200,100", "refine at: warm-up, early period, until, late period")
     frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
     window: int = flag(50, "steps that the Refiner reads")
     stall: int = flag(20, "unchanged steps before the Refiner is called early (0: never)")
+    refine_on: str = flag("", "milestone, loss, or milestone,loss: call the Refiner at these events, too")
+    no_reuse: bool = flag(False, "ablation: no ranking of H by worth, near-duplicates are new entries")
+    no_retire: bool = flag(False, "ablation: entries that fail or are of no use stay")
+    review: bool = flag(False, "a person sees each change of H by the Refiner as a diff: y, n, or e to edit it")
+    guard: str = flag("", "evaluate each refinement on forks before it goes live; how many lost anchors are allowed: a number, or inf")
+    delta: float = flag(0.0, "--guard: the least gain on the validation cases, a share of them")
+    alternatives: int = flag(3, "--guard: how many versions of one part's edits are tried")
+    rollback: int = flag(0, "after so many refinements in a stall, back to the H that last reached a milestone (0: never)")
     vision: str = flag("auto", "on, off, auto: send the frame to the model (auto: if it can name a known picture)")
     steps: int = flag(0, "stop after so many steps (0: no limit)")
     presses: int = flag(0, "stop after so many button presses (0: no limit)")
@@ -57,8 +68,10 @@ class Settings:
     json: bool = flag(False, "one JSON line at the end, no progress bar")
 
     def model_of(self, role: str) -> str:
-        """The name of the model that plays a role: agent, subagent, probe, history, judge, teacher, or one of the refiner's."""
-        if role in ("agent", "subagent", "probe"):
+        """The name of the model that plays a role: agent, subagent, probe, guard, history, judge, teacher, or one of the refiner's."""
+        if role == "review":
+            return PERSON
+        if role in ("agent", "subagent", "probe", "guard"):
             return self.model
         named = {"refine": self.refiner_model, "judge": self.judge_model, "teacher": self.teacher_model}
         return named.get(role.split("_")[0]) or ("scripted" if self.is_student() else self.model)
@@ -75,8 +88,13 @@ class Settings:
             raise BadInput("--colearn: --model student, or a language model with --trainer-python, --weights and --base-url")
         if any(c in self.base_url for c in "@?"):
             raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
+        if odd := set(filter(None, self.refine_on.split(","))) - {"milestone", "loss"}:
+            raise BadInput(f"--refine-on {', '.join(sorted(odd))}: it takes milestone, loss, or milestone,loss")
         if self.actions not in ("auto", "tools", "json"):
             raise BadInput(f"--actions {self.actions}: it takes auto, tools or json")
+        if self.guard and not re.fullmatch(r"\d+|inf", self.guard) or self.alternatives < 1 or self.rollback < 0:
+            raise BadInput(f"--guard {self.guard} --alternatives {self.alternatives} --rollback {self.rollback}: --guard takes a whole "
+                           "number or inf, --alternatives 1 or more, --rollback 0 or more")
 
 
 FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",
@@ -100,19 +118,17 @@ def start_edits(settings: Settings) -> tuple[list[Edit], list[str]]:
     """The edits that make the run's first H, and the agent's tools."""
     name = f"expert-{GAMES.get(settings.game, settings.game)}" if settings.harness == "expert" else settings.harness
     path = HERE / "harnesses" / f"{name}.json" if "/" not in name and not name.endswith(".json") else Path(name)
-    if settings.bootstrap:
-        path = Path(settings.bootstrap)
-        path = path / "harness.json" if path.is_dir() else path
+    path = Path(settings.bootstrap) if settings.bootstrap else path
     try:
-        row = json.loads(path.read_text(encoding="utf-8"))
-        row.setdefault("prompt", fill("seed_policy"))
+        row = read_any(path)
+        row["prompt"] = row.get("prompt") or fill("seed_policy")
         if settings.bootstrap:
             for part in ("subagents", "skills", "memory"):
                 for entry in row.get(part, {}).values():
                     entry["source"] = "bootstrapped"
         return imported(row)
     except FileNotFoundError:
-        raise BadInput(f"no harness at {path}: --harness takes min, ch, expert or a harness.json, --bootstrap a run's folder") from None
+        raise BadInput(f"no harness at {path}: --harness takes min, ch, expert or a harness.json, --bootstrap what its help says") from None
     except (ValueError, AttributeError, TypeError) as e:
         raise BadInput(f"{path} is no harness: {e}") from None
 
@@ -152,7 +168,8 @@ def open_named(settings: Settings, folder: Path, name: str) -> Model:
 def open_models(settings: Settings, folder: Path) -> dict[str, Model]:
     """The models of all roles, by name."""
     roles = ("agent", "refine", "history") + ("judge", "teacher") * bool(settings.colearn)
-    return {name: open_named(settings, folder, name) for name in sorted({settings.model_of(role) for role in roles} - {"self"})}
+    models = {name: open_named(settings, folder, name) for name in sorted({settings.model_of(role) for role in roles} - {"self"})}
+    return models | ({PERSON: Person()} if settings.review else {})
 
 
 def open_game(settings: Settings) -> Env:

@@ -6,24 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from games.red import Red
-from games.red_data import LETTERS, word
+from games.red_data import condition, decode, word
 
 ROM = Path(__file__).with_name("lantern.gb")
 LISTS = ("species", "move", "item", "type", "map", "move data")                         # in the order of the pointers
-FIRST = {"species": 1, "move": 1}                                                       # number of a list's first name
-EVENTS = 0xD747                                                                         # wEventFlags; bit i is milestone i
+# In the order of their event flags.
 MILESTONES = ("left the house", "met the elder", "read a sign", "read the rhyme", "bought the lantern", "was healed",
               "won a battle", "beat the trainer", "entered the cave", "found the key", "passed the gate", "crossed the marsh",
               "entered the shrine", "opened the shrine", "entered the last room", "beat the warden")
 
 
-def flag(number: int) -> Any:
-    return lambda mem: mem[EVENTS + number // 8] >> number % 8 & 1
-
-
 class Lantern(Red):
     name = "lantern"
-    milestones = {name: flag(i) for i, name in enumerate(MILESTONES)}
+    milestones = {name: condition("event", [i]) for i, name in enumerate(MILESTONES)}
 
     def rom(self, path: str) -> bytes:
         return Path(path).read_bytes() if path else ROM.read_bytes()
@@ -38,16 +33,17 @@ class Lantern(Red):
     def belongs(self, mem: Any) -> bool:
         return True
 
-    def label(self, mem: Any, kind: str, number: int) -> str:
+    def names(self, mem: Any, kind: str) -> list[str]:
         if kind == "trainer":
-            return "BRAM" if number == 1 else "the warden"
-        a, skip = word(mem, 0x180 + 2 * LISTS.index(kind)), number - FIRST.get(kind, 0)
-        codes = bytes(mem[a:a + 200]).split(b"\x50")
-        return "".join(LETTERS.get(c, " ") for c in codes[skip]) if 0 <= skip < len(codes) else f"{kind} {number}"
+            return ["", "BRAM", "the warden"]
+        if kind not in self.lists:
+            a = word(mem, 0x180 + 2 * LISTS.index(kind))
+            self.lists[kind] = [""] * (kind in ("species", "move")) + [decode(c) for c in bytes(mem[a:a + 200]).split(b"\x50")]
+        return self.lists[kind]
 
-    def move_data(self, mem: Any, number: int) -> tuple[int, int, int, int] | None:
+    def move_data(self, mem: Any, number: int) -> list[int]:
         a = word(mem, 0x180 + 2 * LISTS.index("move data")) + 6 * (number - 1)
-        return tuple(mem[a + 2:a + 6])
+        return mem[a + 2:a + 6]
 
     def map_name(self, mem: Any, number: int) -> str:
         return self.label(mem, "map", number)

@@ -10,10 +10,11 @@ Not covered: hidden items, scripts of people, people beyond the screen, a route:
 in the text. The link cable, the slot machines and the Safari Zone's step count have no fields of their own.
 """
 import re
+from itertools import takewhile
 from typing import Any
 
-from games.red_data import (BADGES, BARS, CUT, FACING, JUMPS, LEDGES, LETTERS, PAIRS, SPINNERS, STEP, THINGS, Cartridge, at, bcd,
-                            decode, milestones, number, peek, string, word)
+from games.red_data import (BADGES, BARS, FACING, JUMPS, LEDGES, LETTERS, STEP, THINGS, Cartridge, at, bcd, decode, milestones,
+                            number, peek, records, string, word)
 
 LEGEND = {"P": "you", ".": "floor", "#": "wall", "~": "tall grass", "W": "water", "D": "door", "S": "stairs",
           "N": "person", "O": "ball", "B": "boulder", "!": "sign", "↓": "ledge down", "←": "ledge left",
@@ -84,24 +85,23 @@ class Red(Cartridge):
         Made from wOverworldMap and the tileset's blocks in ROM, so it is right while a text covers the screen. None: unknown.
         """
         rows, bank, start = self.blocks(mem), mem[0xD52B], word(mem, 0xD52C)
-        cells = {block: [[peek(mem, bank, start + 16 * block + 8 * y + 4 + 2 * x) for x in (0, 1)] for y in (0, 1)]
-                 for block in {b for row in rows for b in row}}
-        if any(None in half for cell in cells.values() for half in cell):
+        art = {block: peek(mem, bank, start + 16 * block, 16) for block in {b for row in rows for b in row}}      # 4 x 4 tiles
+        if not all(art.values()):
             return self.seen(mem, len(rows), len(rows[0]))
-        return [[tile for block in row for tile in cells[block][half]] for row in rows for half in (0, 1)]
+        return [[art[block][i + x] for block in row for x in (0, 2)] for row in rows for i in (4, 12)]
 
     def mark(self, mem: Any, tile: int | None, passable: frozenset[int]) -> str:
         """A tile's symbol, by the first rule that fits; doors, signs and people are put over it."""
-        tileset = mem[0xD367]
+        tileset = self.tileset(mem)
         if tile is None:
             return " "
         if tile in mem[0xD532:0xD535] and tile != 0xFF:
             return "C"
-        if tileset == 0 and tile in LEDGES:
+        if mem[0xD367] == 0 and tile in LEDGES:
             return LEDGES[tile]
         if tile in passable:
-            return "~" if tile == mem[0xD535] else "@" if tile in SPINNERS.get(tileset, ()) else "."
-        return "W" if tile in self.tileset(mem).water else "T" if (tileset, tile) in CUT else "#"
+            return "~" if tile == mem[0xD535] else "@" if tile in tileset.spinners else "."
+        return "W" if tile in tileset.water else "T" if tile in tileset.trees else "#"
 
     def in_view(self, mem: Any, x: int, y: int) -> bool:
         """Is this map cell on the screen? In a dark cave only what is next to the player is."""
@@ -110,13 +110,9 @@ class Red(Cartridge):
 
     def people(self, mem: Any) -> list[dict]:
         """Sprites on the screen that are really there: in use, not switched off by the map's toggle list, and drawn."""
-        hidden, bare = set(), not self.ui_open(mem) and not mem[0xD057]
-        for a in range(0xD5CE, 0xD5F0, 2):
-            if mem[a] == 0xFF:
-                break
-            if mem[0xD5A6 + mem[a + 1] // 8] >> mem[a + 1] % 8 & 1:
-                hidden.add(mem[a])
-        out = []
+        toggles = takewhile(lambda row: row[0] != 0xFF, records(mem, 0xD5CE, 17, 2))
+        hidden = {slot for slot, flag in toggles if mem[0xD5A6 + flag // 8] >> flag % 8 & 1}
+        out, bare = [], not self.ui_open(mem) and not mem[0xD057]
         for i in range(1, min(mem[0xD4E1], 14 if self.version == "yellow" else 15) + 1):      # 15 is Pikachu, which steps aside
             picture, x, y = mem[0xC100 + 16 * i], mem[0xC205 + 16 * i] - 4, mem[0xC204 + 16 * i] - 4
             drawn = mem[0xC102 + 16 * i] != 0xFF or not bare                                  # a text box hides sprites under it
@@ -127,16 +123,15 @@ class Red(Cartridge):
 
     def warps(self, mem: Any, tiles: list[list[int | None]]) -> list[dict]:
         name = lambda n: self.map_name(mem, mem[0xD365] if n == 0xFF else n)                  # FF: back to where one came from
-        cells = [(mem[a + 1], mem[a], mem[a + 3]) for a in range(0xD3AF, 0xD3AF + 4 * min(mem[0xD3AE], 32), 4)]
         return [{"x": x, "y": y, "dest_map": name(to), "how": self.way_out(mem, tiles, x, y)}
-                for x, y, to in cells if y < len(tiles) and x < len(tiles[0])]
+                for y, x, _, to in records(mem, 0xD3AF, min(mem[0xD3AE], 32), 4) if y < len(tiles) and x < len(tiles[0])]
 
     def edges(self, mem: Any, tiles: list[list[int | None]], passable: frozenset[int]) -> dict[str, list]:
         """[[x1, y1, x2, y2], ...] each. blocked_edges: neighbours at two heights, that no step joins either way though both
         let one through. jumps: over a ledge, from the cell before it to the landing cell, one way only."""
-        surfing, jumps = mem[0xD700] == 2, JUMPS if mem[0xD367] == 0 else ()
-        ground = passable | self.tileset(mem).water if surfing else passable
-        pairs = [{a, b} for a, b in PAIRS.get((mem[0xD367], surfing), ()) if {a, b} <= ground]
+        tileset, surfing, jumps = self.tileset(mem), mem[0xD700] == 2, JUMPS if mem[0xD367] == 0 else ()
+        ground = passable | tileset.water if surfing else passable
+        pairs = [pair for pair in (tileset.surf_heights if surfing else tileset.heights) if pair <= ground]
         cells = [(x, y, tile) for y, row in enumerate(tiles) for x, tile in enumerate(row)] if pairs or jumps else []
         return {"blocked_edges": [[x, y, x + dx, y + dy] for x, y, tile in cells for dx, dy in ((1, 0), (0, 1))
                                   if {tile, at(tiles, x + dx, y + dy)} in pairs],
@@ -146,28 +141,26 @@ class Red(Cartridge):
 
     def map(self, mem: Any) -> dict:
         """The current map: grid[y][x] of symbols, warps, signs, objects, edges; coordinates are map cells."""
-        x, y, tiles, passable = mem[0xD362], mem[0xD361], self.tiles(mem), self.passable(mem)
+        tiles, passable, dark = self.tiles(mem), self.passable(mem), mem[0xD35D] == 6
+        player = {"x": mem[0xD362], "y": mem[0xD361]}
         symbols = {tile: self.mark(mem, tile, passable) for tile in {t for row in tiles for t in row}}
-        grid, stairs = [[symbols[tile] for tile in row] for row in tiles], self.tileset(mem).warps - self.tileset(mem).doors
-        signs = [{"x": mem[a + 1], "y": mem[a]} for a in range(0xD4B1, 0xD4B1 + 2 * min(mem[0xD4B0], 16), 2)]
-        warps, objects, edges = self.warps(mem, tiles), self.people(mem), self.edges(mem, tiles, passable)
+        seen = lambda x, y: not dark or self.in_view(mem, x, y)
+        grid = [[symbols[tile] if seen(x, y) else " " for x, tile in enumerate(row)] for y, row in enumerate(tiles)]
+        signs = [{"x": x, "y": y} for y, x in records(mem, 0xD4B1, min(mem[0xD4B0], 16), 2) if seen(x, y)]
+        warps, objects = [w for w in self.warps(mem, tiles) if seen(w["x"], w["y"])], self.people(mem)
+        edges = {kind: [e for e in found if seen(*e[:2]) and seen(*e[2:])]
+                 for kind, found in self.edges(mem, tiles, passable).items()}
+        stairs = self.tileset(mem).warps - self.tileset(mem).doors
         marked = [(s, "!") for s in signs] + [(w, "S" if tiles[w["y"]][w["x"]] in stairs else "D") for w in warps]
-        player = {"x": x, "y": y}
         for thing, symbol in marked + [(o, o["mark"]) for o in objects] + [(player, "P")]:
             if at(grid, thing["x"], thing["y"]) is not None:
                 grid[thing["y"]][thing["x"]] = symbol
-        if mem[0xD35D] == 6:
-            seen = lambda t: self.in_view(mem, t["x"], t["y"])
-            grid = [[c if self.in_view(mem, cx, cy) else " " for cx, c in enumerate(row)] for cy, row in enumerate(grid)]
-            signs, warps = [s for s in signs if seen(s)], [w for w in warps if seen(w)]
-            lit = lambda e: self.in_view(mem, *e[:2]) and self.in_view(mem, *e[2:])
-            edges = {kind: [e for e in found if lit(e)] for kind, found in edges.items()}
         sides = [(8, "north", 0xD371), (4, "south", 0xD37C), (2, "west", 0xD387), (1, "east", 0xD392)]
         beyond = [{"direction": side, "dest_map": self.map_name(mem, mem[a])} for bit, side, a in sides if mem[0xD370] & bit]
         return {"grid": ["".join(row) for row in grid], "player": player,
                 "location": self.map_name(mem, mem[0xD35E]) if mem[0xD368] else "TITLE_SCREEN",
                 "dimensions": {"width": len(grid[0]) if grid else 0, "height": len(grid)}, "warps": warps, "signs": signs,
-                "objects": objects, "connections": beyond, **edges, "dark": mem[0xD35D] == 6, "surfing": mem[0xD700] == 2,
+                "objects": objects, "connections": beyond, **edges, "dark": dark, "surfing": mem[0xD700] == 2,
                 "grid_legend": LEGEND}
 
     # -- text and menus
@@ -275,8 +268,8 @@ class Red(Cartridge):
     def read(self, mem: Any) -> dict:
         """State of the game as a JSON-able dict: what `get_game_state` and `get_map_data` (its "map") give to skills."""
         world, menu, party = self.map(mem), self.menu(mem), self.party(mem)
-        bag = [{"name": self.label(mem, "item", mem[a]), "quantity": mem[a + 1]}
-               for a in range(0xD31E, 0xD31E + 2 * min(mem[0xD31D], 20), 2)]
+        items = records(mem, 0xD31E, min(mem[0xD31D], 20), 2)
+        bag = [{"name": self.label(mem, "item", item), "quantity": n} for item, n in items]
         ones = lambda a: sum(bin(byte).count("1") for byte in mem[a:a + 19])
         state = {"context": self.context(mem, menu), "location": world["location"], "player_position": world["player"],
                  "facing": FACING.get(mem[0xC109], "down"), "money": bcd(mem[0xD347:0xD34A]), "player": string(mem, 0xD158),
@@ -294,24 +287,20 @@ class Red(Cartridge):
         """Milestones whose condition holds now."""
         return [name for name, holds in self.milestones.items() if holds(mem)]
 
-    def ahead(self, state: dict, direction: str) -> str:
-        """Symbol of the cell next to the player in `direction`; ' ' beyond the map's edge."""
-        (dx, dy), pos = STEP[direction], state["player_position"]
-        return at(state["map"]["grid"], pos["x"] + dx, pos["y"] + dy) or " "
-
     def feedback(self, button: str, before: dict, after: dict) -> str:
         """What one press did, in a line: a step taken, a step blocked and by what, or the text that it brought up."""
         spot = lambda s: (s["player_position"]["x"], s["player_position"]["y"])
         walking, old, new = before["context"] == "overworld", before["menu"] or {}, after["menu"] or {}
         facing = button.lower() if button.lower() in STEP else before["facing"]
-        (x, y), (dx, dy), front = spot(before), STEP[facing], self.ahead(before, facing)
+        (x, y), (dx, dy), grid = spot(before), STEP[facing], before["map"]["grid"]
+        front = at(grid, x + dx, y + dy) or " "          # what lies ahead; " ": beyond the map's edge
         if after["battle"] and not before["battle"]:
             return f"{button} '{front}' {(x, y)}: a battle begins: " + " / ".join(after["screen"][-2:])[:160]
         if old != new and old.get("kind") == new.get("kind"):
             return f"{button}: cursor on {new['cursor'] or 'nothing'}"
         hurt = self.hurt(before["battle"], after["battle"])
         if after["screen"] and after["screen"] != before["screen"]:
-            if front == "C" and at(before["map"]["grid"], x + 2 * dx, y + 2 * dy) == "N":     # one talks across a counter
+            if front == "C" and at(grid, x + 2 * dx, y + 2 * dy) == "N":     # one talks across a counter
                 front, dx, dy = "N", 2 * dx, 2 * dy
             where = f" at '{front}' {(x + dx, y + dy)}" if walking else f" on {old['cursor']}" if old else ""
             lines = after["screen"][-2:] if after["battle"] else after["screen"]
@@ -325,6 +314,8 @@ class Red(Cartridge):
 
     def hurt(self, old: dict | None, new: dict | None) -> str:
         """What a press in a battle took: from the enemy's bar, in 48ths, and from own HP."""
+        if old and new and old["kind"] != new["kind"] == "lost":
+            return " [the battle is lost]"
         if not (old and new and old.get("enemy") and new.get("enemy")):
             return ""
         foe, bar, own = new["enemy"], old["enemy"]["hp_bar"], (old.get("own_hp"), new.get("own_hp"))

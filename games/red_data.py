@@ -6,21 +6,13 @@ of species, moves, items, types and trainers are never shipped: they are read fr
 import hashlib
 import re
 import sys
+from collections import namedtuple
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from runlog import BadInput
 
-LETTERS = {0x80 + i: c for i, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ():;[]abcdefghijklmnopqrstuvwxyzé")}
-LETTERS |= {0xF6 + i: str(i) for i in range(10)}
-LETTERS |= {0xBB: "'d", 0xBC: "'l", 0xBD: "'s", 0xBE: "'t", 0xBF: "'v", 0xE0: "'", 0xE1: "PK", 0xE2: "MN", 0xE3: "-",
-            0xE4: "'r", 0xE5: "'m", 0xE6: "?", 0xE7: "!", 0xE8: ".", 0xEC: "▷", 0xED: "▶", 0xEE: "▼", 0xEF: "♂", 0xF0: "¥",
-            0xF1: "×", 0xF2: ".", 0xF3: "/", 0xF4: ",", 0xF5: "♀", 0x6D: ":", 0x6E: ":L", 0x75: "…", 0x70: "'", 0x71: "'",
-            0x72: '"', 0x73: '"'}
-BARS = {0x71: "HP:", 0x73: "ID", 0x74: "No.", 0x6D: ""}               # the same codes where health bars are drawn
 FACING = {0: "down", 4: "up", 8: "left", 12: "right"}
 STEP = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 BADGES = ("Boulder", "Cascade", "Thunder", "Rainbow", "Soul", "Marsh", "Volcano", "Earth")
@@ -31,34 +23,29 @@ THINGS = {0x3D: ("O", "item ball"), 0x3E: ("O", "fossil"), 0x3F: ("B", "boulder"
 JUMPS = [("down", 0x2C, 0x37), ("down", 0x39, 0x36), ("down", 0x39, 0x37), ("left", 0x2C, 0x27), ("left", 0x39, 0x27),
          ("right", 0x2C, 0x0D), ("right", 0x2C, 0x1D), ("right", 0x39, 0x0D)]
 LEDGES = {0x36: "↓", 0x37: "↓", 0x27: "←", 0x0D: "→", 0x1D: "→"}
-CAVERN, FOREST = 17, 3                                                # the tilesets with two heights
-PAIRS = {(CAVERN, False): {(0x05, 0x20), (0x05, 0x41), (0x05, 0x2A), (0x05, 0x21)},           # sorted tiles, on foot
-         (FOREST, False): {(0x2E, t) for t in (0x30, 0x52, 0x55, 0x56, 0x5E, 0x5F)} | {(0x20, 0x2E)},
-         (CAVERN, True): {(0x05, 0x14)}, (FOREST, True): {(0x14, 0x2E), (0x2E, 0x48)}}        # while surfing
 CARPETS = {"down": {0x01, 0x12, 0x17, 0x3D, 0x04, 0x18, 0x33}, "up": {0x01, 0x5C}, "left": {0x1A, 0x4B}, "right": {0x0F, 0x4E}}
 FRONT_TILESETS, FRONT_MAPS, BOW = {0, 13, 14, 23}, {0xC7, 0xC8, 0xCA, 0x52}, 0x63             # here CARPETS decide
 EDGE_MAP = 0x61                                                       # S.S. Anne 3F: the edge of the map, though a ship
-SPINNERS = {22: {0x20, 0x21, 0x30, 0x31}, 7: {0x3C, 0x3D, 0x4C, 0x4D}}
-CUT = {(0, 0x3D), (7, 0x50)}
-
-HERE = Path(__file__).parent
-MAPS = (HERE / "red_maps.txt").read_text(encoding="utf-8").split()                            # by id
-
-
-@dataclass(frozen=True)
-class Tileset:
-    passable: frozenset[int] = frozenset()
-    doors: frozenset[int] = frozenset()
-    warps: frozenset[int] = frozenset()
-    water: frozenset[int] = frozenset()
 
 
 def lines(name: str) -> list[str]:
-    return [row for row in (HERE / name).read_text(encoding="utf-8").splitlines() if row and row[0] != "#"]
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return [row for row in text.splitlines() if row and row[0] != "#"]
 
 
-TILESETS = [Tileset(*(frozenset(int(t, 16) for t in part.split()) for part in row.split("|")[1:]))
-            for row in lines("red_tilesets.txt")]                                             # by id
+def tiles(words: str) -> frozenset:
+    """Tile ids; "05-20" is an unordered pair of them."""
+    ids = [frozenset(int(n, 16) for n in word.split("-")) for word in words.split()]
+    return frozenset(pair if len(pair) > 1 else min(pair) for pair in ids)
+
+
+# A row of red_tilesets.txt: sets of tile ids, the last two of pairs.
+Tileset = namedtuple("Tileset", "passable doors warps water spinners trees heights surf_heights", defaults=[frozenset()] * 8)
+TILESETS = [Tileset(*map(tiles, row.split("|")[1:])) for row in lines("red_tilesets.txt")]    # by id
+MAPS = lines("red_maps.txt")                                                                  # by id
+LETTERS = {int(first, 16) + i: letter for first, *letters in map(str.split, lines("red_letters.txt"))
+           for i, letter in enumerate(letters)}
+BARS = {0x71: "HP:", 0x73: "ID", 0x74: "No.", 0x6D: ""}               # the same codes where health bars are drawn
 
 
 def word(mem: Any, a: int) -> int:
@@ -69,6 +56,11 @@ def word(mem: Any, a: int) -> int:
 def number(mem: Any, a: int) -> int:
     """Two bytes, high one first: HP and all of the game's own numbers."""
     return mem[a] << 8 | mem[a + 1]
+
+
+def records(mem: Any, a: int, count: int, size: int) -> list[list[int]]:
+    """`count` records of `size` bytes."""
+    return [mem[i:i + size] for i in range(a, a + size * count, size)]
 
 
 def bcd(digits: list[int]) -> int:
@@ -94,20 +86,19 @@ def at(grid: list[list[Any]], x: int, y: int) -> Any:
 
 def condition(kind: str, numbers: list[int]) -> Callable[[Any], bool]:
     """A predicate over memory; see red_milestones.txt for the kinds."""
-    bit = lambda mem, base: bool(mem[base + numbers[0] // 8] >> numbers[0] % 8 & 1)
-    return {"always": lambda mem: True, "town": lambda mem: bit(mem, 0xD70B), "badge": lambda mem: bit(mem, 0xD356),
-            "event": lambda mem: bit(mem, 0xD747), "map": lambda mem: mem[0xD35E] in numbers,
-            "party": lambda mem: mem[0xD163] > 0 or bool(mem[0xD72E] & 8),
+    bit = lambda base: lambda mem: bool(mem[base + numbers[0] // 8] >> numbers[0] % 8 & 1)
+    return {"town": bit(0xD70B), "badge": bit(0xD356), "event": bit(0xD747), "always": lambda mem: True,
+            "map": lambda mem: mem[0xD35E] in numbers, "party": lambda mem: mem[0xD163] > 0 or bool(mem[0xD72E] & 8),
             # subtle: nobody has control in the Hall of Fame; what counts is the number of teams, kept when play goes on
             "hall": lambda mem: mem[0xD35E] == 0x76 or mem[0xD5A2] > 0}[kind]
 
 
 def milestones() -> tuple[dict[str, Callable[[Any], bool]], set[str]]:
     """(name -> predicate, in order; the names of the 18)."""
-    rows = [row.split() for row in lines("red_milestones.txt")]
-    words = {row[0]: [w for w in row[1:] if w != "*"] for row in rows}
-    return ({name: condition(kind, [int(n, 16) for n in rest]) for name, (kind, *rest) in words.items()},
-            {row[0] for row in rows if "*" in row})
+    rows = lines("red_milestones.txt")
+    words = (row.replace("*", "").split() for row in rows)
+    return ({name: condition(kind, [int(n, 16) for n in rest]) for name, kind, *rest in words},
+            {row.split()[0] for row in rows if "*" in row})
 
 
 # -- ROM
@@ -118,13 +109,10 @@ class Shifted:
     def __init__(self, mem: Any):
         self.mem = mem
 
-    def at(self, a: int) -> int:
-        return a - 1 if 0xCF1B <= a < 0xE000 else a
-
     def key(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return slice(self.at(key.start), self.at(key.start) + key.stop - key.start)
-        return key if isinstance(key, tuple) else self.at(key)
+            return slice(self.key(key.start), self.key(key.start) + key.stop - key.start)
+        return key - 1 if isinstance(key, int) and 0xCF1B <= key < 0xE000 else key
 
     def __getitem__(self, key: Any) -> Any:
         return self.mem[self.key(key)]
@@ -133,12 +121,12 @@ class Shifted:
         self.mem[self.key(key)] = value
 
 
-def peek(mem: Any, bank: int | None, a: int) -> int | None:
-    """A ROM byte, or None: a recorded image may have no ROM, and before the first map a bank number can be anything."""
+def peek(mem: Any, bank: int | None, a: int, size: int = 1) -> bytes:
+    """Bytes of the ROM; none where there is no ROM (a recorded image) or no such bank (before the first map)."""
     try:
-        return mem[a] if bank is None else mem[bank, a]
+        return bytes(mem[a:a + size] if bank is None else mem[bank, a:min(a + size, 0x8000)])
     except Exception:                    # PyBoy and a test's image raise errors of their own kinds; all mean "not there"
-        return None
+        return b""
 
 
 def code(text: str) -> bytes:
@@ -150,46 +138,6 @@ TABLES = {"species": (0x07, 0x421E, code("RHYDON")), "move": (0x2C, 0x4000, code
           "item": (0x01, 0x472B, code("MASTER BALL") + b"\x50"), "trainer": (0x0E, 0x59FF, code("YOUNGSTER") + b"\x50"),
           "move data": (0x0E, 0x4000, bytes([1, 0, 40, 0, 255, 35, 2, 0, 50, 0, 255, 25]))}
 TYPES = (0x09, 0x7DAE)                                                # pointers, by type id
-
-
-class Tables:
-    """Names from the ROM's own tables; "" where this memory has no ROM. What was found is kept."""
-
-    def __init__(self) -> None:
-        self.at, self.known = {kind: row[:2] for kind, row in TABLES.items()} | {"type": TYPES}, {}
-
-    def locate(self, rom: bytes) -> None:
-        """Look for the tables that are not where Red and Blue have them."""
-        for kind, (bank, a, start) in TABLES.items():
-            usual = bank * 0x4000 + a % 0x4000
-            if rom[usual:usual + len(start)] != start and (found := rom.find(start)) >= 0x4000:
-                self.at[kind] = (found // 0x4000, found % 0x4000 + 0x4000)
-
-    def text(self, mem: Any, bank: int, a: int, limit: int = 20) -> tuple[str, int]:
-        """(the string at bank:a up to 0x50, the address after it)."""
-        codes = list(takewhile(lambda b: b not in (0x50, None), (peek(mem, bank, a + i) for i in range(limit))))
-        return "".join(LETTERS.get(c, " ") for c in codes).strip(), a + len(codes) + 1
-
-    def name(self, mem: Any, kind: str, number: int) -> str:
-        """kind: species (internal id), move, item, trainer (class), type."""
-        bank, a = self.at[kind]
-        if (kind, number) in self.known or not number and kind != "type":
-            return self.known.get((kind, number), "")
-        if kind == "type":
-            a = (peek(mem, bank, a + 2 * number) or 0) | (peek(mem, bank, a + 2 * number + 1) or 0) << 8
-        for _ in range(number - 1 if kind in ("move", "item", "trainer") else 0):             # one string after the other
-            a = self.text(mem, bank, a)[1]
-        found = self.text(mem, bank, a + 10 * (number - 1), 10)[0] if kind == "species" else self.text(mem, bank, a)[0]
-        if found:
-            self.known[kind, number] = found
-        return found
-
-    def move(self, mem: Any, number: int) -> tuple[int, int, int, int] | None:
-        """(power, type id, accuracy of 255, PP without PP Ups) of a move."""
-        bank, a = self.at["move data"]
-        row = tuple(peek(mem, bank, a + 6 * (number - 1) + i) for i in (2, 3, 4, 5))
-        return None if None in row else row
-
 
 SHA1 = {"ea9bcae617fdf159b045185467ae58b2e4a48b9a": "red", "d7037c83e1ae5b39bde3c30787637ba1d4c48ce2": "blue",
         "cc7d03262ebfaf2f06772c1a480c7d9d5f4a38e1": "yellow"}
@@ -223,20 +171,21 @@ class Cartridge:
     """The half of a reader that knows the cartridge. Another game (lantern.py) overrides most of this and little else."""
 
     def __init__(self, seed: int = 0):
-        self.seed, self.version, self.tables = seed, "red", Tables()
+        self.seed, self.version, self.lists = seed, "red", {}
+        self.at = {kind: row[:2] for kind, row in TABLES.items()} | {"type": TYPES}
 
     def rom(self, path: str) -> bytes:
-        """The cartridge's bytes, from the user's own file; a changed ROM is warned of. Raises BadInput."""
+        """The cartridge's bytes, from the user's own file; a changed ROM is warned of. Raises BadInput, OSError."""
         if not path:
             raise BadInput("red, blue and yellow need your own ROM: --rom PATH, or the environment variable CH_ROM; "
                            "without one, --game lantern plays")
-        try:
-            data = Path(path).read_bytes()
-        except OSError as e:
-            raise BadInput(f"{path} can't be read ({e.strerror}): --rom or CH_ROM takes the path of your own .gb file") from None
+        data = Path(path).read_bytes()
         self.version, warning = identify(data, path)
         self.name = self.version                       # a checkpoint of Blue is not one of Red
-        self.tables.locate(data)
+        for kind, (bank, a, start) in TABLES.items():
+            usual, found = bank * 0x4000 + a % 0x4000, data.find(start)
+            if data[usual:usual + len(start)] != start and found >= 0x4000:
+                self.at[kind] = (found // 0x4000, found % 0x4000 + 0x4000)
         if warning:
             print(f"run.py: warning: {warning}", file=sys.stderr)
         return data
@@ -257,38 +206,46 @@ class Cartridge:
         """Does this memory fit the ROM? The tileset's header is in both. True when unknown: in Yellow, before the first map."""
         if not mem[0xD368] or self.version == "yellow":
             return True
-        return [peek(mem, 3, 0x47BE + 12 * mem[0xD367] + i) for i in range(11)] == list(mem[0xD52B:0xD536])
+        return peek(mem, 3, 0x47BE + 12 * mem[0xD367], 11) == bytes(mem[0xD52B:0xD536])
 
     def map_name(self, mem: Any, number: int) -> str:
         return MAPS[number] if number < len(MAPS) else f"MAP_{number:02X}"
+
+    def names(self, mem: Any, kind: str) -> list[str]:
+        """The ROM's names of species (by internal id), moves, items, trainer classes or types, by number; [] without a ROM."""
+        (bank, a), text = self.at[kind], lambda codes: decode(codes.split(b"\x50")[0]).strip()
+        if kind not in self.lists and (raw := peek(mem, bank, a, 2000)):
+            if kind == "type":
+                self.lists[kind] = [text(peek(mem, bank, word(raw, i), 10)) for i in range(0, 54, 2)]
+            else:
+                parts = [raw[i:i + 10] for i in range(0, 1900, 10)] if kind == "species" else raw.split(b"\x50")
+                self.lists[kind] = [""] + [text(part) for part in parts]
+        return self.lists.get(kind, [])
 
     def label(self, mem: Any, kind: str, number: int) -> str:
         """The name of a species, move, item, trainer or type; "species 176" where there is no table to read it from."""
         if kind == "item" and number >= 0xC4:
             return f"HM{number - 0xC3:02d}" if number < 0xC9 else f"TM{number - 0xC8:02d}"
-        return self.tables.name(mem, kind, number) or f"{kind} {number}"
+        return at([self.names(mem, kind)], number, 0) or f"{kind} {number}"
 
-    def move_data(self, mem: Any, number: int) -> tuple[int, int, int, int] | None:
-        """(power, type id, accuracy of 255, PP without PP Ups), or None."""
-        return self.tables.move(mem, number)
+    def move_data(self, mem: Any, number: int) -> list[int]:
+        """[power, type id, accuracy of 255, PP without PP Ups], or [] without a ROM."""
+        bank, a = self.at["move data"]
+        return list(peek(mem, bank, a + 6 * (number - 1) + 2, 4))
 
     def tileset(self, mem: Any) -> Tileset:
         return TILESETS[mem[0xD367]] if mem[0xD367] < len(TILESETS) else Tileset()
 
     def stored_blocks(self, mem: Any) -> list[list[int]]:
         """The map's blocks as the ROM has them: in a battle their place in memory is used for pictures."""
-        bank, start, height, width = peek(mem, 3, 0x423D + mem[0xD35E]), word(mem, 0xD36A), mem[0xD368], mem[0xD369]
-        if bank is None or self.version == "yellow":
-            return []
-        return [[peek(mem, bank, start + y * width + x) or 0 for x in range(width)] for y in range(height)]
+        bank, height, width = peek(mem, 3, 0x423D + mem[0xD35E]), mem[0xD368], mem[0xD369]
+        stored = peek(mem, bank[0], word(mem, 0xD36A), height * width) if bank and self.version != "yellow" else b""
+        return [list(stored[i:i + width]) for i in range(0, len(stored), width)]
 
     def passable(self, mem: Any) -> frozenset[int]:
         """Tiles that let a step through: the list in ROM that wTilesetCollisionPtr names (bank 1 in Yellow)."""
-        tiles, a, bank = set(), word(mem, 0xD530), 1 if self.version == "yellow" else None
-        while (tile := peek(mem, bank, a)) not in (0xFF, None) and len(tiles) < 96:
-            tiles.add(tile)
-            a += 1
-        return frozenset(tiles) or self.tileset(mem).passable
+        found = peek(mem, 1 if self.version == "yellow" else None, word(mem, 0xD530), 96)
+        return frozenset(found.split(b"\xff")[0]) or self.tileset(mem).passable
 
     def seen(self, mem: Any, height: int, width: int) -> list[list[int | None]]:
         """Without a ROM: the part of the map that the screen shows, where no box covers it."""

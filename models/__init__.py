@@ -93,8 +93,8 @@ Model = Callable[[list[Message], list[dict]], Reply]
 
 
 def open_model(name: str, seed: int = 0, base_url: str = "", **options: Any) -> Model:
-    """The model called `name`: "scripted", "student", "student:FILE.npz", "local", or a model's name on an OpenAI-compatible
-    server. Raises ModelError.
+    """The model called `name`: "scripted", "student", "student:FILE.npz", "local", "local:ADAPTER", or a model's name on an
+    OpenAI-compatible server. Raises ModelError.
 
     options: those of api.Api (actions, prices, log).
     """
@@ -104,8 +104,8 @@ def open_model(name: str, seed: int = 0, base_url: str = "", **options: Any) -> 
     if name.partition(":")[0] == "student":
         from models.student import Student
         return Student(name.partition(":")[2], seed)
-    if name == "local" and not base_url:
+    if name.split(":")[0] == "local" and not base_url:
         from models.local import Local
-        return Local(**options)
+        return Local(name.partition(":")[2], **options)
     from models.api import Api
     return Api(name, base_url, **options)

@@ -1,6 +1,6 @@
 """Any OpenAI-compatible chat-completions server: OpenAI, Gemini, OpenRouter, Anthropic, vLLM, llama.cpp, Ollama, LM Studio ...
 
-    python run.py --model gpt-5-mini                                    key from OPENAI_API_KEY; the others: see PROVIDERS
+    python run.py --model gpt-5-mini                                    key from OPENAI_API_KEY; the others: see providers.txt
     python run.py --model qwen3-8b --base-url http://localhost:8000/v1  a local server; its key, if any, in OPENAI_API_KEY
 
 One call is a loop: post, read; when a cause can be removed (`adapt`), remove it; when waiting helps (`pause`), wait; else
@@ -22,18 +22,10 @@ from urllib.parse import urlsplit
 import requests
 
 from models import Message, ModelError, Reply, Usage, digest
-from models.wire import (Fault, addressed, call_schema, fault, flat, loads, pictures, priced, read_message, shorter, tokens,
-                         without)
+from models.wire import (Fault, addressed, call_schema, fault, flat, lines, loads, pictures, priced, read_message, shorter, size,
+                         tokens, without_pictures, without_text)
 
-PROVIDERS = [                        # (prefix of the model's name, base URL, environment variables of the key)
-    (("gpt-", "o3", "o4"), "https://api.openai.com/v1", "OPENAI_API_KEY"),
-    (("gemini-",), "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY GOOGLE_API_KEY"),
-    (("claude-",), "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
-    (("deepseek-",), "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
-    (("mistral-",), "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
-    (("grok-",), "https://api.x.ai/v1", "XAI_API_KEY"),
-    ((), "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),          # names with a slash: vendor/model
-]
+PROVIDERS = [(url, variables.split(","), prefixes) for url, variables, *prefixes in map(str.split, lines("providers.txt"))]
 CONNECT, READ, DEADLINE = 10, 600, 900           # seconds: to connect, between two bytes, for one call with all its retries
 TRIES, CAP = 8, 60                               # tries of one call; longest wait of our own, seconds
 LIMIT = {"quota": 2, "timeout": 2, "empty": 2}   # retries of these kinds; all others up to TRIES
@@ -41,31 +33,33 @@ OUTPUT = 8192                                    # tokens of a reply, at first; 
 MUTE = 3                                         # replies in a row without a valid call before the other channel is tried
 
 
-def provider(name: str, base_url: str) -> tuple[str, str]:
+def provider(name: str, base_url: str) -> tuple[str, list[str]]:
     """(base URL, environment variables of the key). A known host keeps its key's name when it is given as --base-url."""
     if base_url:
-        same = [p for p in PROVIDERS if urlsplit(p[1]).hostname == urlsplit(base_url).hostname]
-        return base_url.rstrip("/"), same[0][2] if same else "OPENAI_API_KEY"
-    found = next((p for p in PROVIDERS if name.startswith(p[0])), PROVIDERS[-1] if "/" in name else None)
-    if found is None:
-        raise ModelError(f"--model {name}: no provider known for this name; give --base-url URL, or use --model scripted")
-    return found[1:]
+        same = (p for p in PROVIDERS if urlsplit(p[0]).hostname == urlsplit(base_url).hostname)
+        return base_url.rstrip("/"), next(same, ("", ["OPENAI_API_KEY"]))[1]
+    for url, variables, prefixes in PROVIDERS:
+        if name.startswith(tuple(prefixes)) or "/" in prefixes and "/" in name:
+            return url, variables
+    raise ModelError(f"--model {name}: no provider known for this name; give --base-url URL, or use --model scripted")
 
 
-def read_key(name: str, variables: str, needed: bool) -> str:
-    key = next(filter(None, (os.environ.get(v, "").strip() for v in variables.split())), "")
+def read_key(name: str, variables: list[str], needed: bool) -> str:
+    key = next(filter(None, (os.environ.get(v, "").strip() for v in variables)), "")
     if needed and not key:
-        raise ModelError(f"--model {name} needs a key: set {variables.split()[0]}, or use --base-url for a local server, "
+        raise ModelError(f"--model {name} needs a key: set {variables[0]}, or use --base-url for a local server, "
                          "or --model scripted")
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise ModelError(f"the key in {variables} holds a space or a character that can't be sent; set it again")
+        raise ModelError(f"the key in {variables[0]} holds a space or a character that can't be sent; set it again")
     return key
 
 
-def read_prices(path: str) -> dict:
+def read_price(path: str, name: str) -> dict | None:
+    """The model's row of the price file, its name with or without a date; None: unknown. Dollars for a million tokens."""
     try:
-        return json.loads(Path(path or Path(__file__).with_name("prices.json")).read_text(encoding="utf-8"))["models"]
-    except (OSError, ValueError, LookupError, TypeError) as e:
+        rows = json.loads(Path(path or Path(__file__).with_name("prices.json")).read_text(encoding="utf-8"))["models"]
+        return priced(rows, name)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
         raise ModelError(f"--prices {path}: can't be read ({type(e).__name__}); models/prices.json shows its form") from None
 
 
@@ -79,7 +73,7 @@ class Api:
         self.key = "" if self.keyless else read_key(name, self.variables, needed=not base_url)
         self.name, self.url, self.tag = name, url + "/chat/completions", f"{urlsplit(url).netloc} {name}"
         self.actions, self.log, self.sleep, self.clock = actions, (lambda line: log(self.redact(line))), sleep, clock
-        self.price, self.session = priced(read_prices(prices), name), requests.Session()
+        self.price, self.session = read_price(prices, name), requests.Session()
         self.session.trust_env = False       # no .netrc: a stored password must not replace the key
         if self.key:
             self.session.headers["Authorization"] = f"Bearer {self.key}"
@@ -87,7 +81,8 @@ class Api:
         host = urlsplit(url).hostname or ""
         self.google, self.pictures, self.json, self.answered = "google" in host, True, actions == "json", False
         openai = host == "api.openai.com"
-        self.fields = {"stream": False, "max_completion_tokens" if openai else "max_tokens": self.output, "tool_choice": "auto"}
+        # ...: the size of a reply, `output`, under the name that the server knows
+        self.fields = {"stream": False, "max_completion_tokens" if openai else "max_tokens": ..., "tool_choice": "auto"}
         if openai and name.startswith(("gpt-5.4", "gpt-5.5", "gpt-5.6")):
             self.fields["reasoning_effort"] = "none"     # with any other value these refuse tools on this endpoint
         self.tried, self.mute, self.switches = set(), 0, 0
@@ -125,42 +120,42 @@ class Api:
     def body(self, messages: list[Message], tools: list[dict]) -> dict:
         """The request: messages for this endpoint, tools in every request, or (--actions json) told in the text."""
         kept = addressed(messages, self.tag, self.google)
-        kept = kept if self.pictures else without(kept, "image_url")
-        fields = {k: v for k, v in self.fields.items() if tools and not self.json or k != "tool_choice"}
-        if not self.json:
-            return {"model": self.name, "messages": kept} | fields | ({"tools": tools} if tools else {})
-        body = {"model": self.name, "messages": flat(kept, tools)} | fields
-        return body | ({"response_format": call_schema(tools)} if tools and "response_format" not in self.tried else {})
+        kept = kept if self.pictures else without_pictures(kept)
+        skipped = None if tools and not self.json else "tool_choice"
+        fields = {k: self.output if v is ... else v for k, v in self.fields.items() if k != skipped}
+        if self.json:
+            kept, schema = flat(kept, tools), {"response_format": call_schema(tools)}
+            fields |= schema if tools and "response_format" not in self.tried else {}
+        elif tools:
+            fields["tools"] = tools
+        return {"model": self.name, "messages": kept, **fields}
 
     def send(self, body: dict, end: float) -> tuple[dict, dict]:
         """POST it -> (the reply's JSON, headers). Raises Fault for anything that is no JSON object of status 200."""
-        raw = bytearray()
+        raw, timeout = bytearray(), (CONNECT, max(1.0, min(READ, end - self.clock())))
         try:
-            timeout = (CONNECT, max(1.0, min(READ, end - self.clock())))
             with self.session.post(self.url, json=body, timeout=timeout, stream=True, allow_redirects=False) as response:
                 # subtle: a server that keeps the line warm with blanks resets the read timeout, so the clock is looked at too.
                 for piece in response.iter_content(1):
                     raw += piece
                     if self.clock() > end:
-                        raise Fault("timeout", f"no whole answer within {DEADLINE} s")
-        except requests.Timeout as e:
-            raise Fault("timeout", f"{type(e).__name__}") from None
+                        raise requests.Timeout
+        except requests.Timeout:
+            raise Fault("timeout", f"no whole answer within {DEADLINE} s") from None
         except (ValueError, requests.exceptions.SSLError) as e:          # a bad URL, a certificate
             raise Fault("stop", f"{type(e).__name__}; check --base-url") from None
         except requests.RequestException as e:
             self.session.close()             # some servers leave a dead connection behind after an error
             raise Fault("connection", type(e).__name__) from None
         clean = bytes(raw).replace(self.key.encode(), b"[key]") if self.key else bytes(raw)
-        if response.status_code != 200:
-            raise fault(response.status_code, response.headers, clean)
         try:
             row = loads(clean.partition(b"\ndata: [DONE]")[0].decode("utf-8", "replace"))
         except ValueError:
             row = None
+        if response.status_code != 200 or isinstance(row, dict) and row.get("error"):
+            raise fault(response.status_code, response.headers, clean)
         if not isinstance(row, dict):
             raise Fault("retry", "status 200 without JSON", 200, body=clean[:2048].decode("utf-8", "replace"))
-        if row.get("error"):
-            raise fault(200, response.headers, clean)
         self.answered = True
         return row, response.headers
 
@@ -170,40 +165,37 @@ class Api:
         """What to send after a refusal whose cause can be removed; None: it can't be, or it was already."""
         mine, plain = addressed(sent, self.tag, self.google), addressed(sent, "", self.google)
         if f.kind == "overflow":
-            return self.shrink(sent, f) if n <= 4 else None
+            return self.shrink(sent, f.window) if n <= 4 else None
         if f.kind == "blocked":              # the same prompt would be blocked again
-            return without(sent, "text") if n == 1 else None
+            return without_text(sent) if n == 1 else None
         if f.kind == "signature":            # once as it is, then without
             return sent if n == 1 else plain if plain != mine else None
         if f.kind == "history":
-            return next((m for m in (plain, without(plain, "image_url")) if m != mine), None) if n <= 2 else None
-        if f.kind == "image" and self.pictures and pictures(sent):
-            self.pictures = False
-            return sent
-        return sent if f.kind in ("field", "tools", "cap") and self.change(f) else None
+            return next((m for m in (plain, without_pictures(plain)) if m != mine), None) if n <= 2 else None
+        if f.kind == "image":
+            done = self.pictures and pictures(sent) > 0
+            self.pictures = self.pictures and not done
+        elif f.kind == "cap":
+            self.output //= 2
+            done = self.output >= 64
+        elif f.kind == "tools":              # the other channel, once
+            done = self.actions == "auto" and not self.json and "tools" not in self.tried
+            self.json = self.json or done
+        else:
+            done = f.kind == "field" and self.change(f.field)
+        self.tried.add(f.kind)
+        return sent if done else None
 
-    def change(self, f: Fault) -> bool:
-        """One refused field: renamed, replaced or dropped, each at most once for this server."""
-        name, fields = f.field, self.fields
-        if f.kind == "cap":
-            self.output = self.output // 2
-            fields.update({k: self.output for k in fields if k.startswith("max_")})
-            return self.output >= 64
-        if f.kind == "tools":
-            allowed, self.json = self.actions == "auto" and not self.json and "tools" not in self.tried, self.actions == "auto"
-            self.tried.add("tools")
-            return allowed
-        sent = name in fields or name == "reasoning_effort" or name == "response_format" and self.json
-        if not sent or (name, fields.get(name)) in self.tried:
-            return False
-        self.tried |= {name, (name, fields.get(name))}
-        old = fields.pop(name, None)
+    def change(self, name: str) -> bool:
+        """One refused field: renamed, replaced or dropped, each at most once for this server. False: it was not sent."""
+        old, new = self.fields.pop(name, None), name not in self.tried
+        self.tried.add(name)
         other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}.get(name)
-        if other and other not in self.tried:
-            fields[other] = old
-        if name == "reasoning_effort" and old is None:
-            fields[name] = "none"
-        return True
+        if old is not None and other and other not in self.tried:
+            self.fields[other] = old
+        if name == "reasoning_effort" and old is None and new:
+            self.fields[name] = "none"
+        return old is not None or new and (name == "reasoning_effort" or name == "response_format" and self.json)
 
     def pause(self, f: Fault, n: int, tries: int, end: float) -> None:
         """Wait before the next try. Raises ModelError when there is no next one."""
@@ -214,11 +206,11 @@ class Api:
         if f.kind in ("retry", "connection", *LIMIT) and n <= limit and not late:
             self.log(f"try {tries} failed; the next one in {wait:.1f} s")
             return self.sleep(wait) if wait else None
-        what = f"answered {f.status}: {f.text}" if f.status else f"does not answer ({f.text}); check --base-url and the network"
-        tried = f" (after {tries} tries)" if tries > 1 else ""
-        asks = f"; it asks to wait {f.wait:.0f} s, more than a call may take" if late and f.wait else ""
-        hint = f"; check the key in {self.variables.replace(' ', ' or ')}" if f.status in (401, 403) else ""
-        raise ModelError(self.redact(f"{self.url} {what}{tried}{asks}{hint}"))
+        said = f"answered {f.status}: {f.text}" if f.status else f"does not answer ({f.text}); check --base-url and the network"
+        said += f" (after {tries} tries)" if tries > 1 else ""
+        said += f"; it asks to wait {f.wait:.0f} s, more than a call may take" if late and f.wait else ""
+        said += f"; check the key in {' or '.join(self.variables)}" if f.status in (401, 403) else ""
+        raise ModelError(self.redact(f"{self.url} {said}"))
 
     # -- a context that is too long
 
@@ -226,23 +218,19 @@ class Api:
         """Leave out the turns that did not fit before: cut at the same turn, so that the prefix stays the same."""
         at = next((i for i, m in enumerate(messages) if self.first and digest(messages[i:i + 2]) == self.first), 0)
         messages = messages[:1] + messages[at:] if at else messages
-        while self.room and len(json.dumps(without(messages, "image_url"))) > self.room and (less := shorter(messages)):
+        while self.room and size(messages) > self.room and (less := shorter(messages)):
             messages, self.first = less, digest(less[1:3]) if len(less) > 2 else self.first
         return messages
 
-    def shrink(self, messages: list[Message], f: Fault) -> list[Message] | None:
+    def shrink(self, messages: list[Message], window: int) -> list[Message] | None:
         """Half of the oldest turns go; when there is one left, the picture. None: nothing is left to go."""
-        size = len(json.dumps(without(messages, "image_url")))
-        if f.window and self.output > f.window // 4:     # the room kept for the reply is part of what is too long
-            self.output = max(64, f.window // 4)
-            self.fields.update({k: self.output for k in self.fields if k.startswith("max_")})
+        if window and self.output > window // 4:         # the room kept for the reply is part of what is too long
+            self.output = max(64, window // 4)
             return messages
-        less = shorter(messages)
-        if less is None:
-            return without(messages, "image_url") if pictures(messages) else None
-        self.room, self.first = size * 9 // 10, digest(less[1:3]) if len(less) > 2 else self.first
+        self.room = size(messages) * 9 // 10
+        less = self.fit(messages)
         self.log(f"the context is too long: {len(messages)} messages became {len(less)}")
-        return less
+        return less if less != messages else without_pictures(messages) if pictures(messages) else None
 
     # -- what a reply teaches, and what it costs
 
@@ -254,24 +242,22 @@ class Api:
             self.log(f"{MUTE} replies without a call: from now on calls go through {'response_format' if self.json else 'tools'}")
         if reply.note.startswith("It was cut off") and self.output < self.longest:
             self.output *= 2
-            self.fields.update({k: self.output for k in self.fields if k.startswith("max_")})
         if reply.note:
             self.log(f"reply with {len(reply.calls)} calls: {reply.note}")
         return replace(reply, usage=spent)
 
     def watch(self, usage: Usage, body: dict) -> None:
         """Tokens a character, for the estimate; a prompt of which the server read too little was cut in silence."""
-        size = len(json.dumps([without(body["messages"], "image_url"), body.get("tools")]))
+        sent = size([*body["messages"], *body.get("tools", [])])
         if usage.input:
-            self.density = min(1.0, 1.2 * usage.input / size)
-        if 0 < usage.input < size / 12 and "short" not in self.tried:
+            self.density = min(1.0, 1.2 * usage.input / sent)
+        if 0 < usage.input < sent / 12 and "short" not in self.tried:
             self.tried.add("short")
-            self.log(f"warning: {usage.input} tokens read of {size} characters: is the prompt cut? (Ollama: num_ctx)")
+            self.log(f"warning: {usage.input} tokens read of {sent} characters: is the prompt cut? (Ollama: num_ctx)")
 
     def estimate(self, messages: list[Message], tools: list[dict]) -> float | None:
         """Dollars that the next call may cost at most: all of the prompt uncached, and the longest reply. None: unknown."""
         if self.price is None:
             return None
-        size = len(json.dumps([without(messages, "image_url"), tools]))
-        prompt = size * self.density + 2000 * pictures(messages)
+        prompt = size([*messages, *tools]) * self.density + 2000 * pictures(messages)
         return (prompt * max(self.price["input"], self.price["written"]) + self.output * self.price["output"]) / 1e6

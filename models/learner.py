@@ -8,6 +8,7 @@ first walker is thin: it goes straight and knows only what was seen; it is rewri
 import json
 import re
 from collections import Counter, defaultdict
+from pathlib import Path
 
 WAYS = {(0, -1): ("UP", "north"), (0, 1): ("DOWN", "south"), (-1, 0): ("LEFT", "west"), (1, 0): ("RIGHT", "east")}
 DIRECTION = {name: way for way, names in WAYS.items() for name in names}
@@ -23,154 +24,20 @@ RULES = {                                                # what it adds to the p
     "unexplored_exits": "Take doors that you have not taken yet.",
     "tool_errors": "Read the error of a failed call before the next one.",
     "repeated_failing_call": "Never send a call again that has failed twice with the same arguments.",
+    "schema_mismatch": "When a call was not carried out, compare its arguments with what the tool takes before the next one.",
+    "no_tool_call": "Answer with a tool call each time.",
     "stall": "When nothing changes, do something of another kind.",
+    "nonzero_exit": "When a command fails, read its output, and look in the notes for the way that works here.",
+    "invalid_call": "Look at a tool's schema before you call it.",
+    "cycle": "When two actions take turns and nothing comes of it, stop and try a third.",
+    "same_result": "Do not do again what has given the same result twice.",
+    "repeated_script": "When you write a script for the second time, save it as a skill and use that.",
+    "cut_session": "Save what is done in small steps: a session may end at any moment.",
+    "no_final_message": "End with a message that says what was done.",
+    "token_blowup": "Look at long output in parts: never print a whole file or log.",
 }
-HEAD = '''# Walk to args x, y ({how}). The tables were learned from the trajectory.
-OPEN = {open}
-LEAP = {leap}
-AWAY = {away}
-COST = {cost}
-SHUT = {shut}
-MOVES = {moves}
-goal = (int(args['x']), int(args['y']))
-def look():
-    state = tools['get_game_state']()
-    pos = state['player_position']
-    return state, tools['get_map_data']()['grid'], (int(pos['x']), int(pos['y']))
-def on(grid, x, y):
-    return grid[y][x] if 0 <= y < len(grid) and 0 <= x < len(grid[y]) else '#'
-state, grid, start = look()
-place, here = state['location'], start
-def over():
-    return here == goal or state['location'] != place or state['context'] != 'overworld'
-'''
-STRAIGHT = HEAD + '''last = None
-for turn in range(4 + 2 * (abs(goal[0] - start[0]) + abs(goal[1] - start[1]))):
-    if over():
-        break
-    dx, dy = goal[0] - here[0], goal[1] - here[1]
-    wish = sorted(MOVES, key=lambda n: (MOVES[n] == last, -(MOVES[n][0] * dx + MOVES[n][1] * dy)))
-    free = [n for n in wish if n in OPEN.get(on(grid, here[0] + MOVES[n][0], here[1] + MOVES[n][1]), [])
-            and on(grid, here[0] + MOVES[n][0], here[1] + MOVES[n][1]) not in AWAY or goal == (here[0] + MOVES[n][0], here[1] + MOVES[n][1]) and n not in SHUT.get(on(grid, goal[0], goal[1]), [])]
-    if not free:
-        break
-    {act_free}
-    last = [-MOVES[free[0]][0], -MOVES[free[0]][1]]
-    state, grid, here = look()
-result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal), 'in': state['context'], 'things': []}}
-'''
-SEARCH = 'import heapq\n' + HEAD + '''seen, stuck = {{}}, []
-for y, row in enumerate(args.get('known', [])):
-    for x, symbol in enumerate(row):
-        if symbol != ' ':
-            seen[(x, y)] = symbol
-def note():
-    new = []
-    for y in range(len(grid)):
-        for x in range(len(grid[y])):
-            symbol = grid[y][x]
-            if symbol != ' ' and (x, y) != here:
-                if (x, y) not in seen and (x, y) != goal and symbol not in OPEN and symbol not in SHUT and symbol not in LEAP:
-                    new.append([symbol, x, y])
-                seen[(x, y)] = symbol
-    return new
-def way():
-    came, best, heap = {{here: None}}, {{here: 0}}, [(0, 0, here)]
-    count = 0
-    while heap:
-        cost, _, cell = heapq.heappop(heap)
-        if cell == goal:
-            path = []
-            while came[cell]:
-                cell, name = came[cell]
-                path.append(name)
-            return path[::-1]
-        if cost > best[cell]:
-            continue
-        for name in MOVES:
-            dx, dy = MOVES[name]
-            to = (cell[0] + dx, cell[1] + dy)
-            symbol = seen.get(to, ' ') if on(grid, to[0], to[1]) == ' ' else on(grid, to[0], to[1])
-            if not (0 <= to[1] < len(grid) and 0 <= to[0] < len(grid[to[1]])) or (cell, name) in stuck:
-                continue
-            if symbol in LEAP:
-                if LEAP[symbol] != name:
-                    continue
-                to = (to[0] + dx, to[1] + dy)
-            elif name in SHUT.get(symbol, []):
-                continue
-            elif symbol in AWAY and to != goal:
-                continue
-            total = cost + 1 + COST.get(symbol, 0) + (1 if symbol == ' ' else 0 if name in OPEN.get(symbol, []) else 3)    # the unknown is tried
-            if total < best.get(to, 1000000):
-                best[to], came[to] = total, (cell, name)
-                count += 1
-                heapq.heappush(heap, (total, count, to))
-    return []
-things, first = [], True
-while not over():
-    things = note()
-    path = way()
-    if not path or (things and not first):   # something new came into view: the caller decides
-        break
-    first = False
-    {act_path}
-    before = here
-    state, grid, here = look()
-    if here == before and state['context'] == 'overworld':
-        stuck.append((here, path[0]))
-        ahead = on(grid, here[0] + MOVES[path[0]][0], here[1] + MOVES[path[0]][1])
-        if ahead not in OPEN:                # once: this way; twice: no way
-            SHUT[ahead] = [path[0]] if ahead not in SHUT else list(MOVES)
-        if len(stuck) > 6:
-            break
-result = {{'success': here == goal or state['location'] != place, 'from': list(start), 'at': list(here), 'goal': list(goal), 'in': state['context'], 'things': things}}
-if any(' ' in row for row in grid) and state['location'] == place:
-    result['map'] = [''.join([seen.get((x, y), ' ') for x in range(len(grid[y]))]) for y in range(len(grid))]
-'''
-FIGHT = '''# Fight until the battle is over. WORTH[foe's type][move]: mean share of the bar that it took, learned from the trajectory.
-WORTH = {worth}
-HEAL = {heal}
-def look():
-    return tools['get_game_state']()
-def press(*names):
-    tools['press_buttons'](buttons=list(names), reasoning='fight')
-def guess(move):
-    others = [worth[move] for worth in WORTH.values() if move in worth]
-    return sum(others) / len(others) if others else {guess}
-last = None
-for turn in range(60):
-    state = look()
-    menu, battle = state['menu'], state['battle']
-    if not battle:
-        break
-    if not menu:
-        press('A')
-        continue
-    options, cursor = menu['options'], menu['cursor']
-    at = options.index(cursor) if cursor in options else 0
-    if menu['kind'] == 'battle menu':
-        able = any(m['pp'] for m in state['party'][battle['active']]['moves'])
-        to = 0 if able else len(options) - 1     # the first entry fights, the last runs
-        press(*(['UP'] * (at // 2) + ['LEFT'] * (at % 2) + ['DOWN'] * (to // 2) + ['RIGHT'] * (to % 2) + ['A']))
-    elif menu['kind'] == 'moves':
-        own = state['party'][battle['active']]
-        left = {{m['name']: m['pp'] for m in own['moves']}}
-        able = [o for o in options if left.get(o, 0) > 0] or options
-        known, bar = WORTH.setdefault('/'.join(battle['enemy']['types']), {{}}), battle['enemy']['hp_bar']
-        if last and last[0] not in known:        # the same battle teaches, too; a miss is no proof
-            known[last[0]] = (last[1] - bar) / 48 if bar < last[1] else guess(last[0]) / 2
-        low = own['hp'] * 5 < own['max_hp'] * 2
-        mend = [o for o in able if o in HEAL and low]
-        hits = [o for o in able if o not in HEAL] or able
-        want = mend[0] if mend else max(hits, key=lambda o: known[o] if o in known else guess(o))
-        last = None if mend else (want, bar)
-        to = options.index(want)
-        press(*(['DOWN'] * (to - at) + ['UP'] * (at - to) + ['A']))
-    else:
-        press('B')
-result = {{'success': not look()['battle'], 'context': look()['context']}}
-'''
+NOTED = {"nonzero_exit": "Fails here", "invalid_call": "Call that was refused", "repeated_script": "Script written again"}     # titles
+SKILLS = Path(__file__).with_name("skills")               # sources with empty tables
 
 
 def section(question: str, heading: str) -> str:
@@ -187,6 +54,9 @@ def refine(part: str, question: str) -> dict:
         return {"analysis": ", ".join(names) or "no failure", "prompt": "\n".join([current, *(f"- {rule}" for rule in new)]) if new else None}
     if part == "sub":
         return refine_subagents(window, current)
+    told = [(n, text) for n, text in re.findall(r"^- (\w+) \([^)]*\): (.*)$", found, re.M) if n in NOTED and f"content: {text}" not in current]
+    if part == "memory" and told:                        # the sessions of a coding agent
+        return {"analysis": ", ".join(names), "create": [{"title": f"{NOTED[n]}: {text[:60]}", "content": text, "why": n} for n, text in told[:5]]}
     return refine_skills(window, current) if part == "skills" else refine_memory(window, current)
 
 
@@ -212,11 +82,13 @@ def refine_subagents(window: str, current: str) -> dict:
 def refine_skills(window: str, current: str) -> dict:
     have, out = entries(current), {"analysis": "", "create": [], "update": []}
     for name, (code, why) in {"walk_to": walker(window, have.get("walk_to")), "fight": fighter(window, have.get("fight"))}.items():
+        example = {"x": 1, "y": 1} if name == "walk_to" else {}
         if code and name in have:
-            out["update"].append({"id": have[name][0], "code": code, "why": why})
+            out["update"].append({"id": have[name][0], "code": code, "example": example, "why": why})
         elif code:
             about = {"walk_to": "walks to the cell args x, y on the current map", "fight": "chooses moves until the battle is over"}
-            out["create"].append({"name": name, "description": about[name], "code": code, "path": "movement" if name == "walk_to" else "battle", "why": why})
+            out["create"].append({"name": name, "description": about[name], "code": code, "path": "movement" if name == "walk_to" else "battle",
+                                  "example": example, "why": why})
         out["analysis"] += f"{name}: {why}. "
     return out
 
@@ -225,6 +97,14 @@ def table(body: str, name: str) -> dict:
     """A table of a skill's code, as it is now."""
     found = re.search(rf"^(?:code: )?{name} = (.*)$", body, re.M)
     return json.loads(found[1]) if found else {}
+
+
+def source(skill: str, **tables: dict) -> str:
+    """A skill's code with its tables filled in."""
+    code = (SKILLS / f"{skill}.py.txt").read_text(encoding="utf-8")
+    for name, value in tables.items():
+        code = re.sub(rf"^{name} = .*$", lambda _: f"{name} = {dump(value)}", code, flags=re.M)
+    return code
 
 
 def walker(window: str, have: tuple | None) -> tuple[str, str]:
@@ -260,14 +140,17 @@ def walker(window: str, have: tuple | None) -> tuple[str, str]:
             shut[symbol] = sorted(n for n in DIRECTION if n.isupper() == ways[0].isupper())
     if len({n for ways in opens.values() for n in ways}) < 2:
         return "", "too few steps were taken"
+    broken = re.search(r"^last run failed:.*, (line \d+)\n(?:  .*\n)*  (.*)", body, re.M)
     weak = have is not None and not searching and have[2] >= 2 and have[3] < 0.9 * have[2]
-    if dump(tables) == known and not weak:
+    if dump(tables) == known and not weak and not broken:
         return "", "nothing new about walking"
     names = sorted({n for ways in opens.values() for n in ways} | set(leap.values()))
-    act = "tools['press_buttons'](buttons=[{}[0]], reasoning='walk')" if names[0].isupper() else "tools['move'](direction={}[0])"
-    template, how = (SEARCH, "by search") if searching or weak else (STRAIGHT, "straight")
-    code = template.format(open=dump(opens), leap=dump(leap), away=dump(away), cost=dump(cost), shut=dump(shut), how=how, act_free=act.format("free"),
-                           act_path=act.format("path"), moves=json.dumps({n: DIRECTION[n] for n in names}))
+    code = source("walk_search" if searching or weak else "walk_straight", OPEN=opens, LEAP=leap, AWAY=away, COST=cost, SHUT=shut,
+                  MOVES={n: DIRECTION[n] for n in names})
+    if not names[0].isupper():                           # a game with one direction a call
+        code = code.replace("tools['press_buttons'](buttons=[name], reasoning='walk')", "tools['move'](direction=name)")
+    if broken:
+        return code, f"it broke at {broken[1]} ({broken[2]}): written anew from its tables"
     return code, f"{have[3]} of {have[2]} walks succeeded: search instead" if weak else f"symbols that let a step through: {' '.join(sorted(opens))}"
 
 
@@ -292,15 +175,14 @@ def fighter(window: str, have: tuple | None) -> tuple[str, str]:
             heal[move] = 1
     if not worth or dump([worth, heal]) == known:
         return "", "nothing new about battles"
-    return FIGHT.format(worth=dump(worth), heal=dump(heal), guess=0.3), "what each move took from each type of foe"
+    return source("fight", WORTH=worth, HEAL=heal), "what each move took from each type of foe"
 
 
 def refine_memory(window: str, current: str) -> dict:
     """What was read, and where: one entry a sign or person; which door leads where; places that are explored."""
     found: dict[str, tuple[str, str, str]] = {}
-    last = ""
-    for line in re.findall(r"^\[\d+\] (.*)$", window, re.M):
-        place = (re.search(r" at (\w+) \(", line) or ["", ""])[1]
+    last, reached, lines = "", {}, re.findall(r"^\[\d+\] (\S+ at (\w+) (\(\d+, \d+\)).*)$", window, re.M)
+    for (line, place, _), (_, to, spot) in zip(lines, lines[1:] + lines[-1:]):
         for name, symbol, x, y, to, to_x, to_y, _ in MOVE.findall(line):
             if to and name in DIRECTION:
                 dx, dy = DIRECTION[name]
@@ -314,21 +196,30 @@ def refine_memory(window: str, current: str) -> dict:
         for page in re.findall(r"\"A: text: ([^\"]*)", line):                              # the pages that follow, in a helper's turns too
             if last in found and "battle" not in line and page not in found[last][0]:
                 found[last] = (f"{found[last][0][:700]} / {page}", *found[last][1:])
+        if BEGIN.search(line):
+            last = ""
+        if names := re.search(r" MILESTONES (.*)$", line):
+            at, how = (f"{to} {spot}", "on arrival") if to != place else (last, f"by {found[last][0][:3]}") if last else ("", "")
+            reached |= {names[1]: (at, how)} if at and names[1] not in reached else {}
         if done := re.search(r"\b(\w+) is explored", line):
             found[done[1]] = ("explored", done[1], "")
     vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\".*?\"in\": \"overworld\", \"things\": \[\]", window, re.M))
     for place, cell in vain:
         if f"{place} {cell}: leads to" not in current:
             found.setdefault(f"{place} {cell}", ("no way there yet", place, cell.strip("()")))
-    have = {title.split(": ")[0]: (id, body) for title, (id, body, *_) in entries(current).items()}
-    new, more = [], []
+    have = {title.split(": ")[0]: (id, body) for title, (id, body, *_) in entries(current).items() if "path: milestones" not in body}
+    new = [{"title": f"{at}: {names} {how}", "path": "milestones", "source": "evolved", "why": "progress: where it was made"}
+           for names, (at, how) in reached.items() if f": {names} " not in current]
+    more = []
     for title, (text, place, at) in found.items():
         entry = {"title": " ".join(f"{title}: {text[:160]}".replace("▼", "").split()), "content": text}
-        if f"title: {title}: " not in current:
+        if title not in have:
             new.append({**entry, "location": place, "coordinates": at, "path": "places", "source": "evolved", "why": "came up in the window"})
             continue
-        id, body = have.get(title, ("", text))
+        id, body = have[title]
         longer = f"content: {text.split(' / ')[0]}" in body and text.count(" / ") > body.count(" / ") / 2
-        if id and text not in body and (longer or "no way there yet" in body):           # the text goes on; the way is found
-            more.append({**entry, "id": have[title][0], "why": "more is known now"})
+        if "source: bootstrapped" in body:               # what was inherited counts again from here on
+            more.append({**entry, "id": id, "source": "evolved", "why": "seen in this run, too"})
+        elif text not in body and (longer or "no way there yet" in body):                # the text goes on; the way is found
+            more.append({**entry, "id": id, "why": "more is known now"})
     return {"analysis": f"{len(new)} new facts", "create": new[:5], "update": more[:5]}

@@ -4,11 +4,11 @@ Everything here is a fold over the conversation, with no memory besides it: the 
 """
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 from models import Message
-from models.learner import DIRECTION, MOVE, TALK
+from models.learner import DIRECTION, HIT, MOVE, TALK, WAYS
 
 Cell = tuple[str, int, int]                              # (place, x, y)
 SCREEN = (4, 4, 5, 4)                                    # cells left of, above, right of, below the player in which people show
@@ -16,8 +16,7 @@ TOUCH = ("person", "sign", "ball", "boulder")            # things to face and in
 PLAIN = ("you", "floor", "wall", "tall grass", "water", "counter", "small tree", "not visible", "spinner")
 SIDES = {"north": (0, -1), "south": (0, 1), "west": (-1, 0), "east": (1, 0)}
 ORDER = re.compile(r"[Ff]irst\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?then\W+(?:[a-z]+\W+)*([A-Z]{3,}).*?[Ll]ast\W+(?:[a-z]+\W+)*([A-Z]{3,})")
-GOAL = re.compile(r"^- objectives\S*/(\w+): (\w+)(?: \((-?\d+), (-?\d+)\))?: ", re.M)                     # the place, perhaps a cell
-ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?) \((-?\d+), (-?\d+)\): (no way)?(?:leads to (\w+))?", re.M)      # a memory title
+ENTRY = re.compile(r"^- (?:(\S*)/)?(\w+): (.+?)(?: \((-?\d+), (-?\d+)\))?: (.*)$", re.M)       # path, id and title: place, perhaps a cell, what
 
 
 @dataclass
@@ -40,6 +39,7 @@ class View:
     blocked: Counter = field(default_factory=Counter)     # (Cell, direction) -> how often
     used: dict[Cell, int] = field(default_factory=dict)   # things interacted with -> when, as a count of turns
     known: dict[Cell, int] = field(default_factory=dict)  # things that memory lists -> their order: later is further on
+    heard: set[Cell] = field(default_factory=set)         # those of them that were inherited and not seen in this run yet
     leads: dict[Cell, str] = field(default_factory=dict)  # a door, or a cell beyond the map's edge -> the place behind it
     crossed: Counter = field(default_factory=Counter)     # two places -> how often the door between them was used
     failed: Counter = field(default_factory=Counter)      # Cell -> how often a walk did not get there
@@ -48,8 +48,11 @@ class View:
     texts: dict[Cell, str] = field(default_factory=dict)  # what a thing says, as far as memory's titles and the context tell
     shut: set[Cell] = field(default_factory=set)          # doors that could not be reached, as memory has it
     explored: set[str] = field(default_factory=set)
-    objectives: list[tuple[str, str, tuple | None]] = field(default_factory=list)  # (memory id, place, cell)
+    objectives: list[tuple[str, str, tuple | None, str]] = field(default_factory=list)     # (memory id, place, cell, symbol)
+    hits: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))      # move -> foe's type -> what its bar lost
     pages: list[str] = field(default_factory=list)        # of a text, after the first
+    bag: set[str] = field(default_factory=set)            # words that name what is in it
+    gained: int = 0                                       # when the bag changed last, as a count of turns
     turns: int = 0
     arrived: int = 0                                      # when this place was entered, as a count of turns
     asked: int = 99                                       # turns since the Refiner was called
@@ -63,6 +66,60 @@ class View:
 
     def at(self, cell: tuple[int, int]) -> Cell:
         return (self.place, *cell)
+
+    # -- the way
+
+    def vain(self, cell: Cell) -> int:
+        """How many walks to it or next to it failed; one to a door says nothing of who stands before it."""
+        door = lambda spot: self.kind(spot, cell[0]) in ("door", "stairs") and spot != cell[1:]
+        return sum(n for (at, *spot), n in self.failed.items() if at == cell[0] and abs(spot[0] - cell[1]) + abs(spot[1] - cell[2]) < 3
+                   and not door(tuple(spot)))
+
+    def distances(self) -> dict[tuple[int, int], int]:
+        """Steps to each cell that can be reached over floor that was seen."""
+        steps, queue = {self.pos: 0}, deque([self.pos])
+        while queue:
+            x, y = queue.popleft()
+            for cell in ((x + dx, y + dy) for dx, dy in WAYS):
+                if cell not in steps and self.kind(cell) in ("floor", "tall grass"):
+                    steps[cell] = steps[(x, y)] + 1
+                    queue.append(cell)
+        return steps
+
+    def moved(self, cell: tuple[int, int]) -> bool:
+        """Is this a person who was spoken to a few cells away, where nobody stands now?"""
+        return self.kind(cell) == "person" and any(place == self.place and abs(x - cell[0]) + abs(y - cell[1]) <= 6 and self.kind((x, y)) == "floor"
+                              for place, x, y in (self.known.keys() | self.used.keys()) - self.leads.keys())
+
+    def sides_untried(self) -> list[tuple[int, int]]:
+        """Ways off the map's edge to places that are not known to be there."""
+        gone = {place for (at, *_), place in self.leads.items() if at == self.place}
+        return [SIDES[side.split()[0]] for side in self.edges[self.place] if side.split("(")[1].rstrip(")") not in gone]
+
+    def edges_untried(self) -> list[tuple[int, int]]:
+        """Cells beyond the map's edge, next to floor, on a side that goes on to a place not known to be behind it."""
+        out = []
+        width, height = self.size.get(self.place, (0, 0))
+        for way in self.sides_untried():
+            border = lambda c, way=way: not (0 <= c[0] + way[0] < width and 0 <= c[1] + way[1] < height)
+            out += [(c[0] + way[0], c[1] + way[1]) for c in self.maps[self.place] if border(c) and self.kind(c) == "floor"]
+        return out
+
+    def route(self, good: set[str]) -> tuple[int, int] | None:
+        """The door of this place that is first on the shortest way, by known doors, to one of the places in `good`."""
+        ways = defaultdict(set)
+        for (at, x, y), to in sorted(self.leads.items()):
+            ways[at].add((to, (x, y)))
+        first = [(to, door) for to, door in sorted(ways[self.place]) if self.failed[self.at(door)] < 2 and self.crossed[frozenset((to, self.place))] < 4]
+        queue, seen = deque(first), {self.place}
+        while queue:
+            place, door = queue.popleft()
+            if place in good:
+                return door
+            if place not in seen:
+                seen.add(place)
+                queue += [(to, door) for to, _ in sorted(ways[place])]
+        return None
 
 
 def content(message: Message) -> str:
@@ -100,26 +157,35 @@ def read_observation(text: str, view: View) -> None:
         world.setdefault(view.pos, next((s for s, what in view.legend.items() if what == "floor"), "."))
         if size := re.search(r"map (\d+)x(\d+)", drawn[4]):
             view.size[view.place] = (int(size[1]), int(size[2]))
+    if (bag := set(re.findall(r"[A-Z]{3,}", found(r"^Bag: (.*)$")))) != view.bag:
+        view.bag, view.gained = bag, view.turns if view.bag else 0
     view.edges[view.place] = re.findall(r"the (\w+ \(\w+\))", found(r"^The map goes on to: (.*)$"))
 
 
 def read_overview(text: str, view: View) -> None:
-    """Memory titles: things known, doors and where they lead, places explored, objectives."""
-    for path, id, place, x, y, shut, door in ENTRY.findall(text):
-        cell = (place, int(x), int(y))
-        if path.startswith("objectives"):
+    """Memory titles: things known, doors and where they lead, places explored, what is to do.
+
+    What was inherited says where things are and what they say, not what was done: its milestones are to be reached again.
+    """
+    for path, id, place, x, y, what in sorted(ENTRY.findall(text), key=lambda m: ("(inherited)" in m[5], m[1])):
+        cell, heard, goal = (place, int(x or 0), int(y or 0)), "(inherited)" in what, path.partition("/")[0]
+        what = re.sub(r"(?: \(inherited\)| \[(?:confidence|used) [^\]]*\])+$", "", what)
+        if goal == "objectives" or goal == "milestones" and heard:
+            view.objectives.append((id, place, cell[1:] if x else None, (re.findall(r" by '(.)'", what) or [""])[0]))
+        elif what.startswith("explored") and not heard:
+            view.explored.add(place)
+        elif not x or goal == "milestones" or heard and what.startswith("no way"):
             continue
-        if shut:
+        elif what.startswith("no way"):
             view.shut.add(cell)
-            continue
-        view.known[cell] = len(view.known)
-        if door:
-            view.leads[cell] = door
-    view.objectives = [(id, place, (int(x), int(y)) if x else None) for id, place, x, y in GOAL.findall(text)]
-    for place, x, y, symbol, said in re.findall(r"^- \S+: (\w+) \((-?\d+), (-?\d+)\): '(.)' says: (.*)$", text, re.M):
-        view.maps[place].setdefault((int(x), int(y)), symbol)      # the legend may tell what it is
-        view.texts.setdefault((place, int(x), int(y)), said)
-    view.explored |= set(re.findall(r"^- (?:\S*/)?\w+: (\w+): explored", text, re.M))
+        else:
+            view.known[cell] = len(view.known)
+            view.heard |= {cell} if heard else set()
+            if door := re.match(r"leads to (\w+)", what):
+                view.leads.setdefault(cell, door[1])
+            elif said := re.match(r"'(.)' says: (.*)", what):
+                view.maps[place].setdefault(cell[1:], said[1])     # the legend may tell what it is
+                view.texts.setdefault(cell, said[2])
 
 
 def read_results(text: str, view: View) -> None:
@@ -141,6 +207,8 @@ def read_results(text: str, view: View) -> None:
         view.uses.append(cell)
         for known in [c for c in view.failed if c[0] == view.place]:                   # it may have opened a way
             del view.failed[known]
+    for move in re.findall(r"A on ([A-Z][\w ]*?): text", text):
+        view.hits[move] |= {foe: int(before) - int(after) for name, foe, before, after in HIT.findall(text) if name == move}
     for page in re.findall(r'"A: text: ([^"]*)|"final_reasoning": "it says: ([^"]*)"', text):
         view.pages.append("".join(page))
         if view.uses and len(view.texts[view.uses[-1]]) < 300:
@@ -181,7 +249,7 @@ def read_context(messages: list[Message]) -> View:
                     view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
                 if aim := re.search(r"towards \((-?\d+), (-?\d+)\)", call["function"]["arguments"]):
                     view.tries[view.at((int(aim[1]), int(aim[2])))] += 1
-    view.unwritten = (view.leads.keys() | view.used.keys()) - view.known.keys() | told - view.explored
+    view.unwritten = (view.leads.keys() | view.used.keys()) - view.known.keys() | view.used.keys() & view.heard | told - view.explored
     view.explored |= told
     view.shut -= view.leads.keys()
     return view

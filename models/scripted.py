@@ -8,13 +8,15 @@ objectives in memory it works through in their order; a fighting skill or a dial
 import json
 import random
 import re
-from collections import defaultdict, deque
 
 import numpy as np
 
 from models import Call, Message, ModelError, Reply, Usage
 from models.learner import DIRECTION, WAYS, refine
-from models.reading import ORDER, PLAIN, SCREEN, SIDES, TOUCH, Cell, content, read_context
+from models.reading import ORDER, PLAIN, SCREEN, TOUCH, content, read_context
+
+
+STRETCH = 8                                              # presses of a walk by hand in one turn
 
 
 class Scripted:
@@ -73,7 +75,7 @@ class Turn:
         return "read on", *self.press(["A"], "read the text")
 
     def fight(self) -> tuple[str, str, dict]:
-        """A fighting skill where H has one; else any move that has PP left, chosen at random."""
+        """A fighting skill where H has one; else the move that took most, as far as the context tells, or one not tried yet."""
         if (skill := self.entry("fight")) and "run_skill" in self.tools and self.view.menu[0]:
             return "fight", "run_skill", {"skill_id": skill, "args": {}, "reasoning": "in a battle"}
         kind, cursor, options = self.view.menu
@@ -81,9 +83,11 @@ class Turn:
         if kind == "battle menu":                        # the first entry fights, the last runs
             want = options[0 if not left or any(int(pp) for _, pp in left) else -1]
         elif kind == "moves":
-            want = self.rng.choice([name for name, pp in left if int(pp) and name in options] or options)
+            foe = (re.search(r"^Enemy: .+? \(([\w/]+)\) level", self.view.text, re.M) or ["", ""])[1]
+            took = lambda m: self.view.hits[m].get(foe, max(self.view.hits[m].values(), default=0)) if m in self.view.hits else 16
+            want = max([name for name, pp in left if int(pp) and name in options] or options, key=lambda m: took(m) + 12 * self.rng.random())
         else:
-            return "read on", *self.press(["A"] * (1 if skill else 2), "a text in the battle")
+            return "read on", *self.press(["A"] if skill else ["B"] * 4, "a text in the battle")
         steps = options.index(want) - options.index(cursor) if cursor in options else 0
         way = ["DOWN"] * steps if steps > 0 else ["UP"] * -steps
         if kind == "battle menu":                        # two columns
@@ -96,18 +100,19 @@ class Turn:
     def explore(self) -> tuple[str, str, dict]:
         """What to do next in the overworld: an objective, something new near by, a way on, or something known once more."""
         view = self.view
-        if (len(view.unwritten) >= 2 or view.bumps >= 3) and view.asked >= 12 and not view.objectives and "evolve_harness" in self.tools:      # before the context forgets it
+        if (len(view.unwritten) >= 2 or view.bumps >= 3 or view.failed.total() >= 2) and view.asked >= 12 and not view.objectives and "evolve_harness" in self.tools:      # before the context forgets it
             return "this is worth remembering", "evolve_harness", {
                 "num_steps": 40, "reasoning": f"{len(view.unwritten)} new facts, {view.bumps} bumps"}
-        if target := self.in_order():
+        if target := self.healer() or self.in_order():
             return self.approach(target)
         if view.objectives and (step := self.pursue(*view.objectives[0])):
             return step
         x, y = view.pos
         far = lambda c: abs(c[0] - x) + abs(c[1] - y)
+        walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
         new = [c for c in view.maps[view.place] if view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
-        new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known.keys()) and not self.moved(c)]
-        steps = self.distances() if view.shut else {}    # what was out of reach is new again once floor leads there
+        new = [c for c in new if not {view.at(c)} & (view.leads.keys() | view.used.keys() | view.known.keys() - view.heard) and not view.moved(c)]
+        steps = view.distances() if view.shut else {}    # what was out of reach is new again once floor leads there
         new = [c for c in new if view.at(c) not in view.shut or any((c[0] + dx, c[1] + dy) in steps for dx, dy in WAYS)]
         again = random.Random(f"{view.turns // 10} {view.place}").random() < 0.2           # now and then a second look
         frontier = self.frontier() if view.place not in view.explored or again else []
@@ -115,22 +120,23 @@ class Turn:
                 {to for c, to in view.leads.items() if c[0] == view.place}) > 1:
             frontier = []                                # nothing new for as long as it remembers, and there are ways on
         familiar = min(sum(c[0] == view.place for c in view.known), 10)                    # a place well known can wait
-        ranked = [(far(c), c) for c in new] + [(far(c) + 6, c) for c in self.edges_untried()]
+        ranked = [(far(c), c) for c in new] + [(far(c) + 6 * walks, c) for c in view.edges_untried()]
         ranked += [(cost + 2 * familiar, c) for cost, c in frontier]
         door = self.onward(later=True) if frontier and not view.objectives else None
         ranked += [(far(door) / 2 + 8, door)] if door and far(door) else []         # what was found last comes before the rest of a place
         # What was tried in vain is out of reach for now: with a walking skill at once, without one after a while.
-        vain = lambda c: self.vain(view.at(c))
+        vain = lambda c: view.vain(view.at(c))
         back = lambda c: 4 * view.visits[view.at(c)] * (view.at(c) in view.leads)          # to and fro is no progress
-        walks, tries = bool(self.entry("walk")), lambda c: view.tries[view.at(c)]
+        if view.dark and not walks and not any(far(c) < 3 and view.kind(c) in TOUCH for c in new):
+            return self.follow_wall()
         # Without memory the nearest would be the same again and again: then chance decides, until something was used.
         chance = lambda what: random.Random(f"{self.seed} {view.place} {view.uses[-3:]} {what}")
         width, height = view.size.get(view.place, (1, 1))
         spots = [(chance(k).randrange(width), chance(-k).randrange(height)) for k in range(1, 20)]
         goal = next((s for s in spots if s not in view.seen[view.place]), view.pos)
-        if not walks and view.arrived > 1 and not self.edges_untried() and (sides := self.sides_untried()) and chance("edge").random() < 0.5:
+        if not walks and view.arrived > 1 and not view.edges_untried() and (sides := view.sides_untried()) and chance("edge").random() < 0.7:
             return self.wander((width // 2 + sides[0][0] * (width // 2), height // 2 + sides[0][1] * (height // 2)))
-        drawn = {c: 0.5 * (abs(c[0] - goal[0]) + abs(c[1] - goal[1])) for _, c in frontier} | {c: 30 * chance(c).random() for c in new}
+        drawn = {c: 0.5 * (abs(c[0] - goal[0]) + abs(c[1] - goal[1])) for _, c in frontier} | {c: 20 * chance(c).random() for c in new}
         luck = lambda c: 0 if walks else drawn.get(c, 0)
         reach = [(cost + luck(c) + 2 * tries(c) * (far(c) > 1) + 8 * vain(c) + back(c), c) for cost, c in ranked
                  if tries(c) < 12 and vain(c) < (1 if walks else 9)]
@@ -143,17 +149,13 @@ class Turn:
             return f"{view.place} is explored", *self.go_on()[1:]
         return self.go_on()
 
-    def vain(self, cell: Cell) -> int:
-        """How many walks to it or next to it failed."""
-        return sum(n for (at, i, j), n in self.view.failed.items() if at == cell[0] and abs(i - cell[1]) + abs(j - cell[2]) < 3)
-
     def frontier(self) -> list[tuple[float, tuple[int, int]]]:
         """(cost, cell): the floor cell from which most of the map comes on the screen that has not been on it, for its distance."""
         view, (x, y) = self.view, self.view.pos
         world, (left, up, right, down) = view.maps[view.place], (1, 1, 1, 1) if view.dark else SCREEN
         seen = [max((c[k] for c in world), default=-1) + 1 for k in (0, 1)]      # where no text gives the map's size, as in toy
         width, height = view.size.get(view.place, seen)
-        steps = self.distances()
+        steps = view.distances()
         fresh = np.zeros((height + 1, width + 1), int)                   # 1: neither seen nor known to be a wall
         for i, j in {(i, j) for i in range(width) for j in range(height)} - view.seen[view.place]:
             fresh[j + 1, i + 1] = view.kind((i, j)) not in ("wall", "water")
@@ -167,62 +169,18 @@ class Turn:
                     found.append((cost, (i, j)))
         return sorted(found)[:12]
 
-    def distances(self) -> dict[tuple[int, int], int]:
-        """Steps to each cell that can be reached over floor that was seen."""
-        steps, queue = {self.view.pos: 0}, deque([self.view.pos])
-        while queue:
-            x, y = queue.popleft()
-            for cell in ((x + dx, y + dy) for dx, dy in WAYS):
-                if cell not in steps and self.view.kind(cell) in ("floor", "tall grass"):
-                    steps[cell] = steps[(x, y)] + 1
-                    queue.append(cell)
-        return steps
-
-    def moved(self, cell: tuple[int, int]) -> bool:
-        """Is this a person who was spoken to a few cells away, where nobody stands now?"""
-        view, person = self.view, self.view.kind(cell) == "person"
-        return person and any(place == view.place and abs(x - cell[0]) + abs(y - cell[1]) <= 6 and view.kind((x, y)) == "floor"
-                              for place, x, y in (view.known.keys() | view.used.keys()) - view.leads.keys())
-
-    def sides_untried(self) -> list[tuple[int, int]]:
-        """Ways off the map's edge to places that are not known to be there."""
+    def keeper(self, place: str, x: int, y: int) -> tuple[int, int] | None:
+        """Whoever or whatever is next to a door that could not be reached, if it was not asked lately: it may open the way."""
         view = self.view
-        gone = {place for (at, *_), place in view.leads.items() if at == view.place}
-        return [SIDES[side.split()[0]] for side in view.edges[view.place] if side.split("(")[1].rstrip(")") not in gone]
-
-    def edges_untried(self) -> list[tuple[int, int]]:
-        """Cells beyond the map's edge, next to floor, on a side that goes on to a place not known to be behind it."""
-        view, out = self.view, []
-        width, height = view.size.get(view.place, (0, 0))
-        for way in self.sides_untried():
-            border = lambda c, way=way: not (0 <= c[0] + way[0] < width and 0 <= c[1] + way[1] < height)
-            out += [(c[0] + way[0], c[1] + way[1]) for c in view.maps[view.place] if border(c) and view.kind(c) == "floor"]
-        return out
-
-    def route(self, good: set[str]) -> tuple[int, int] | None:
-        """The door of this place that is first on the shortest way, by known doors, to one of the places in `good`."""
-        view, ways = self.view, defaultdict(set)
-        for (at, x, y), to in sorted(view.leads.items()):
-            ways[at].add((to, (x, y)))
-        first = [(to, door) for to, door in sorted(ways[view.place]) if view.failed[view.at(door)] < 2 and view.crossed[frozenset((to, view.place))] < 4]
-        queue, seen = deque(first), {view.place}
-        while queue:
-            place, door = queue.popleft()
-            if place in good:
-                return door
-            if place not in seen:
-                seen.add(place)
-                queue += [(to, door) for to, _ in sorted(ways[place])]
-        return None
+        near = sorted((abs(i - x) + abs(j - y), (i, j)) for i, j in view.maps[place] if view.kind((i, j), place) in TOUCH)
+        return near[0][1] if near and near[0][0] < 6 and (place, *near[0][1]) not in view.used and view.vain((place, *near[0][1])) < 2 else None
 
     def gatekeeper(self) -> tuple[int, int] | None:
-        """On to whatever is next to a door that could not be reached, if it was not asked lately: something may have changed."""
+        """On to the keeper of a door that could not be reached: something may have changed."""
         view = self.view
         for place, x, y in sorted(view.shut, key=lambda c: -view.known.get(c, 0)):
-            near = sorted((abs(i - x) + abs(j - y), i, j) for at, i, j in (view.known.keys() | view.used.keys()) - view.leads.keys() if at == place)
-            if near and near[0][0] < 6 and (target := (place, *near[0][1:])) not in view.used and self.vain(target) < 2:
-                if step := target[1:] if place == view.place else self.route({place}):
-                    return step
+            if (keeper := self.keeper(place, x, y)) and (step := keeper if place == view.place else view.route({place})):
+                return step
         return None
 
     def go_on(self) -> tuple[str, str, dict]:
@@ -233,13 +191,17 @@ class Turn:
         order = {**dict.fromkeys(sorted(view.used), 999), **view.known}
         recent = sorted(view.used, key=view.used.get)[-2:]
         done = lambda c: c[0] == view.place and view.used.get(c, 0) >= view.arrived > 1
-        things = sorted((c for c in order if c not in view.leads and c not in recent and self.vain(c) < 2 and not done(c)
+        things = sorted((c for c in order if c not in view.leads and (c not in recent or view.used[c] < view.gained) and view.vain(c) < 2 and not done(c)
                          and not (c[0] == view.place and view.kind(c[1:]) in PLAIN)), key=lambda c: -order[c])
         found = self.found()
         if found and found.get(view.place, -1) == max(found.values()):                    # the way ends here: ask everybody once more
             asked = [c[1:] for c in things if c[0] == view.place and view.kind(c[1:]) == "person"]
             if asked:
                 return self.approach(asked[0])
+        for target in things:                            # who speaks of something that is in the bag by now
+            if view.used.get(target, 0) < view.gained and any(w in view.texts.get(target, "").upper() for w in view.bag) and (
+                    step := target[1:] if target[0] == view.place else view.route({target[0]})):
+                return self.approach(step)
         # What was found last is where the way stopped: most likely there something has changed. It sticks to one choice.
         rng = random.Random(f"{self.seed} {recent} {len(view.known)}")
         door = self.onward()
@@ -248,9 +210,20 @@ class Turn:
         for _, target in sorted((i + 6 * rng.random(), c) for i, c in enumerate(things)):
             if target[0] == view.place:
                 return self.approach(target[1:])
-            if door := self.route({target[0]}):
+            if door := view.route({target[0]}):
                 return self.approach(door)
         return self.leave() or self.wander(None)
+
+    def healer(self) -> tuple[int, int] | None:
+        """Of the people here one who is not known yet, or speaks of healing, when the party is hurt."""
+        view, (x, y) = self.view, self.view.pos
+        party = re.search(r"^Party: .*", view.text, re.M)
+        points = [int(n) for pair in re.findall(r"HP (\d+)/(\d+)", party[0] if party else "") for n in pair]
+        if sum(points[::2]) >= 0.7 * sum(points[1::2]):
+            return None
+        people = [c for c in view.maps[view.place] if view.kind(c) == "person" and view.at(c) not in view.used and not view.vain(view.at(c))
+                  and re.search("heal|mend|^$", view.texts.get(view.at(c), ""))]
+        return min(people, key=lambda c: abs(c[0] - x) + abs(c[1] - y), default=None)
 
     def in_order(self) -> tuple[int, int] | None:
         """A text somewhere says "first A, then B, last C", and things here are called so: the next one to use."""
@@ -275,7 +248,7 @@ class Turn:
         view, found = self.view, self.found()
         least = found.get(view.place, -1) if later else -1
         places = sorted((p for p in {*found} - view.explored - {view.place} if found[p] > least), key=lambda p: (-found[p], p))
-        return next((door for door in (self.route({p}) for p in places) if door), None)
+        return next((door for door in (view.route({p}) for p in places) if door), None)
 
     def leave(self) -> tuple[str, str, dict] | None:
         """Through the nearest door that can be reached: from there the way may be open."""
@@ -284,18 +257,21 @@ class Turn:
                        if c[0] == view.place and view.failed[c] < 1 and view.crossed[frozenset((to, view.place))] < 4)
         return self.approach(doors[0][1], leaving=True) if doors else None
 
-    def pursue(self, id: str, place: str, spot: tuple[int, int] | None) -> tuple[str, str, dict] | None:
+    def pursue(self, id: str, place: str, spot: tuple[int, int] | None, symbol: str) -> tuple[str, str, dict] | None:
         """The first objective: go there, interact or step on it, then note what it said. None: look around here first."""
         view, cell = self.view, (place, *(spot or ()))
         used = [c for c in view.uses if c[:len(cell)] == cell and view.used[c] >= view.turns - 6]
         if used and (said := " ".join(view.texts[used[-1]].replace("▼", "").split())):
             title = f"{place} {used[-1][1:]}: '{view.maps[place].get(used[-1][1:], '.')}' says: {said}"
             return f"objective {id} is done", "process_memory", {
-                "action": "update", "entries": [{"id": id, "title": title[:200], "path": "places"}], "reasoning": "done"}
+                "action": "update", "entries": [{"id": id, "title": title[:200], "path": "places", "source": "orchestrator"}], "reasoning": "done"}
         if spot and view.visits[cell] and view.kind(spot, place) not in TOUCH:
+            if view.legend.get(symbol) in TOUCH:         # inherited from a game in which it was here
+                return f"there is no {symbol} here", "process_memory", {"action": "update", "entries": [
+                    {"id": id, "title": f"{place}: look for {symbol}", "path": "objectives", "source": "orchestrator"}], "reasoning": "not here"}
             return f"objective {id} is done", "process_memory", {"action": "delete", "entries": [{"id": id}], "reasoning": "done"}
-        target = spot if place == view.place else self.route({place})
-        return self.approach(target, hidden=target == spot) if target and self.vain(view.at(target)) < 3 else None
+        target = spot if place == view.place else view.route({place})
+        return self.approach(target, hidden=target == spot) if target and view.vain(view.at(target)) < 3 else None
 
     def approach(self, target: tuple[int, int], leaving: bool = False, hidden: bool = False) -> tuple[str, str, dict]:
         """Interact with the target when it is next to the player (or behind a counter), else move towards it.
@@ -321,8 +297,10 @@ class Turn:
                 if view.dark:                            # what was seen before, for a walk that sees only what is next to it
                     args["known"] = ["".join(view.maps[view.place].get((i, j), " ") for i in range(width)) for j in range(height)]
                 return f"walk to {goals[0]} for the {view.kind(target) or 'unknown'} at {target}", "run_skill", {"skill_id": skill, "args": args, "reasoning": f"towards {target}"}
-            if view.at(target) in view.leads and not leaving and (way := self.leave()):
-                return way
+            if view.at(target) in view.leads and not leaving:
+                keeper = self.keeper(*view.at(target))
+                if way := self.approach(keeper) if keeper else self.leave():
+                    return way
         return self.wander(target)
 
     def stands(self, target: tuple[int, int], outside: bool) -> list[tuple[int, int]]:
@@ -341,7 +319,7 @@ class Turn:
         """No walking skill: a few presses over floor that was seen; else one way, away from cells seen often, towards the target."""
         view, (x, y) = self.view, self.view.pos
         if target and (way := self.path(target)):
-            return f"press {way[0]}", *self.press(way[:3], f"towards {target}")
+            return f"press {way[0]}", *self.press(way[:STRETCH], f"towards {target}")
 
         def cost(way: tuple[int, int]) -> float:
             cell, name = (x + way[0], y + way[1]), self.press.name(way)
@@ -355,9 +333,21 @@ class Turn:
             ahead, count = (ahead[0] + way[0], ahead[1] + way[1]), count + 1
         return f"press {self.press.name(way)}", *self.press([self.press.name(way)] * count, f"towards {target or 'new ground'}")
 
+    def follow_wall(self) -> tuple[str, str, dict]:
+        """The right hand on the wall: it comes past every dead end of a maze with no memory at all; some doors it takes."""
+        view, (x, y) = self.view, self.view.pos
+        ways = [(0, -1), (1, 0), (0, 1), (-1, 0)]
+        front = ways.index(DIRECTION.get(view.facing.upper(), (0, -1)))
+        for way in (ways[(front + turn) % 4] for turn in (1, 0, 3, 2)):
+            kind = view.kind((x + way[0], y + way[1]))
+            shut = view.blocked[(view.at((x, y)), self.press.name(way))]
+            if kind in ("floor", "tall grass") and not shut or kind in ("door", "stairs") and self.rng.random() < 0.3:
+                return f"press {self.press.name(way)}", *self.press([self.press.name(way)], "along the wall")
+        return "press any way", *self.press([self.press.name(self.rng.choice(ways))], "no way on")
+
     def path(self, target: tuple[int, int]) -> list[str]:
         """Presses over seen floor to the target or next to it; [] where there is no such way."""
-        view, steps, out = self.view, self.distances(), []
+        view, steps, out = self.view, self.view.distances(), []
         ends = [c for c in [target, *((target[0] - dx, target[1] - dy) for dx, dy in WAYS)] if c in steps]
         cell = min(ends, key=steps.get) if ends else view.pos
         while cell != view.pos:

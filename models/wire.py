@@ -7,33 +7,29 @@ import math
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from models import NUDGE, Call, Message, Reply, Usage, digest
 
-FIELDS = ("max_completion_tokens", "max_tokens", "temperature", "top_p", "reasoning_effort", "parallel_tool_calls", "seed",
-          "store", "stream", "response_format", "tool_choice")
-RETRY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529)
-BILLING = re.compile(r"insufficient_quota|credit.balance|spend_limit|usage_limit_exceeded|billing|"
-                     r"insufficient (?:credits|funds|balance)", re.I)
-OVERFLOW = re.compile(r"context.length|context.size|context.window|prompt is too long|input token count|"
-                      r"tokens to keep from the initial prompt|reduce the length of the messages|maximum prompt length|"
-                      r"exceeded model token limit|prompt token count|request_too_large", re.I)
-HISTORY = re.compile(r"tool.call.{0,20}arguments|function\.arguments|validation error|did not have response messages|"
-                     r"function response parts|without tool_result", re.I)
-IMAGE = re.compile(r"image input is not supported|not a multimodal|invalid base64|failed to load image|does not support image|"
-                   r"image.{0,40}exceed|image_url|too many images|no endpoints found that support image", re.I)
-NO_TOOLS = re.compile(r"tool choice requires|requires --tool-call-parser|not support tool|support tool use|"
-                      r"tools? (?:is|are) not supported", re.I)
-CAPPED = re.compile(r"max\w*_tokens\W.{0,30}(?:too (?:large|high)|> ?\d|at most|maximum allowed|must be less)", re.I)
 BLOCKED = ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "image_safety", "refusal")
 KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name")      # what every server takes
 SENTINEL = {"google": {"thought_signature": "skip_thought_signature_validator"}}     # for calls that Gemini did not make
 CALLS, DEPTH = 32, 60                # calls kept of one reply; how deep JSON may be nested
+
+
+def lines(name: str) -> list[str]:
+    """The rows of a table beside this file."""
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return [row for row in text.splitlines() if row and row[0] != "#"]
+
+
+RULES = [row.split(None, 1) for row in lines("faults.txt")]            # (kind, pattern)
 
 
 @dataclass(eq=False)
@@ -87,80 +83,58 @@ def error_words(raw: bytes) -> tuple[dict, str]:
     return error, (text[:300] + (f" ({str(more)[:200]})" if more else ""))
 
 
-def server_wait(headers: Mapping, error: dict, text: str) -> float:
+def server_wait(headers: Mapping, text: str) -> float:
     """Seconds that the server asks for: a header in (milli)seconds or as a date, Google's RetryInfo, the text. 0: not said."""
-    details = error.get("details") if isinstance(error.get("details"), list) else []
-    delays = [str(d["retryDelay"]).rstrip("s") for d in details if isinstance(d, dict) and "retryDelay" in d]
-    said = re.search(r"try (?:again )?in ([\d.]+) ?(ms|s)\b", text)
-    found = [(headers.get("retry-after-ms"), 1000), (headers.get("retry-after"), 1), (delays[0] if delays else None, 1),
-             (said and said[1], 1000 if said and said[2] == "ms" else 1)]
-    for value, unit in found:
-        try:
-            seconds = float(value) / unit if value else 0
-        except ValueError:
-            try:
+    said = re.search(r"(?:retryDelay\W+|try (?:again )?in )([\d.]+) ?(ms|s)\b", text)
+    asked = [(headers.get("retry-after-ms"), "ms"), (headers.get("retry-after"), "s"), said.groups() if said else (None, "s")]
+    for value, unit in asked:
+        with suppress(ValueError, TypeError, OverflowError):
+            if re.search("[a-z]", value or ""):
                 seconds = parsedate_to_datetime(value).timestamp() - time.time()
-            except (ValueError, TypeError, OverflowError):
-                continue
-        if 0 < seconds < math.inf:
-            return seconds
+            else:
+                seconds = float(value) / {"ms": 1000, "s": 1}[unit]
+            if 0 < seconds < math.inf:
+                return seconds
     return 0.0
 
 
 def fault(status: int, headers: Mapping, raw: bytes) -> Fault:
-    """What an error answer asks for. A 200 with an error inside is judged by the code in it."""
+    """What an error answer asks for: the first rule of faults.txt. A 200 with an error inside is judged by the code in it."""
     error, text = error_words(raw)
     code = str(error.get("code", ""))
     if status == 200:
         status = int(code) if code.isdigit() and 400 <= int(code) < 600 else 500
-    said = f"{code} {error.get('type')} {error.get('status')} {text}"
-    window = re.search(r"(?:context (?:length|size)|maximum)\D{0,30}?(\d{3,8})|\((\d+) tokens\)", text)
-    window = next((int(g) for g in (error.get("n_ctx"), *(window.groups() if window else ())) if g and str(g).isdigit()), 0)
-    param = [f for f in FIELDS if error.get("param") == f]
-    named = param or sorted((f for f in FIELDS if re.search(rf"\b{f}\b", text)), key=text.index)
-    day = status == 429 and re.search(r"PerDay|per day", json.dumps(error))
-    should = headers.get("x-should-retry", "")
-    client = 400 <= status < 500 and status not in (401, 402, 403, 429)
-    kind = "stop" if status == 402 or BILLING.search(said) else \
-        "cap" if client and CAPPED.search(text) else \
-        "overflow" if client and "string_above_max_length" not in said and (
-            status == 413 or OVERFLOW.search(said) or status == 400 and not raw.strip()) else \
-        "signature" if re.search(r"thought.?signature", text, re.I) else \
-        "field" if status in (400, 422) and param else \
-        "history" if HISTORY.search(text) else \
-        "image" if IMAGE.search(text) else \
-        "tools" if NO_TOOLS.search(text) else \
-        "field" if status in (400, 422) and named else \
-        "quota" if day else \
-        "stop" if should == "false" or status not in RETRY and should != "true" else "retry"
-    return Fault(kind, text, status, server_wait(headers, error, text), named[0] if named else "", window,
-                 "" if error else raw[:2048].decode("utf-8", "replace"))
+    whole = json.dumps(error) if error else text
+    asked = f"{status} {headers.get('x-should-retry', '')} {whole}"
+    kind, found = next(((kind, m) for kind, rule in RULES if (m := re.search(rule, asked, re.I))), ("stop", None))
+    window = re.search(r"(?:context (?:length|size)|maximum)\D{0,30}?(\d{3,8})", text)
+    return Fault(kind, text, status, server_wait(headers, whole), found.groupdict().get("field", "") if found else "",
+                 int(window[1]) if window else 0, "" if error else raw[:2048].decode("utf-8", "replace"))
 
 
 # -- replies
 
-def read_args(raw: Any) -> dict | str:
-    """Arguments as servers send them: a JSON string, a dict, "" for none, a string in a string. All else stays text."""
-    value = raw
+def unwrapped(value: Any, kind: type) -> Any:
+    """A value that came as its JSON text, perhaps encoded twice, if a `kind` is in it; else as it came."""
+    inner = value
     for _ in range(2):
-        if isinstance(value, str):
-            try:
-                value = loads(value.strip() or "{}")
-            except ValueError:
-                break
-    return value if isinstance(value, dict) else raw if isinstance(raw, str) else json.dumps(raw)
+        with suppress(ValueError):
+            inner = loads(inner) if isinstance(inner, str) else inner
+    return inner if isinstance(inner, kind) else value
 
 
-def unpacked(args: dict | str, rules: dict) -> dict | str:
-    """An array or object that came as its JSON text is taken for what its schema says it is."""
-    for name, rule in (rules.get("properties") or {}).items() if isinstance(args, dict) else ():
-        if isinstance(args.get(name), str) and rule.get("type") in ("array", "object"):
-            try:
-                value = loads(args[name])
-            except ValueError:
-                continue
-            if isinstance(value, {"array": list, "object": dict}[rule["type"]]):
-                args = args | {name: value}
+def read_args(raw: Any, schema: dict | None = None) -> dict | str:
+    """Arguments as servers send them: a JSON string, a dict, "" for none, a string in a string. All else stays text.
+
+    An array or object in them that came as its JSON text is taken for what its schema says it is.
+    """
+    args = unwrapped(raw if str(raw).strip() else {}, dict)
+    if not isinstance(args, dict):
+        return raw if isinstance(raw, str) else json.dumps(raw)
+    for name, rule in (schema or {}).get("properties", {}).items():
+        kind = {"array": list, "object": dict}.get(rule.get("type"))
+        if kind and name in args:
+            args = args | {name: unwrapped(args[name], kind)}
     return args
 
 
@@ -174,8 +148,8 @@ def leaked(text: str, schemas: dict[str, dict]) -> list[tuple[str, dict]]:
         while rest:
             row, end = json.JSONDecoder().raw_decode(rest)
             row = row.get("call", row)
-            name, args = row.get("tool", row.get("name")), read_args(scrub(row.get("arguments", row.get("parameters"))))
-            args = unpacked(args, schemas[name])
+            name = row.get("tool", row.get("name"))
+            args = read_args(scrub(row.get("arguments", row.get("parameters"))), schemas[name])
             if not isinstance(args, dict) or not Draft202012Validator(schemas[name]).is_valid(args):
                 return []
             calls.append((name, args))
@@ -200,7 +174,7 @@ def read_calls(message: dict, schemas: dict[str, dict], used: set[str], seed: in
     for row in [r for r in listed if isinstance(r, dict) and isinstance(r.get("function"), dict)][:CALLS]:
         given, id = row["function"], row.get("id")
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(given.get("name") or "unnamed"))[:64]
-        args = unpacked(read_args(given.get("arguments") if given.get("arguments") is not None else ""), schemas.get(name, {}))
+        args = read_args("" if given.get("arguments") is None else given["arguments"], schemas.get(name))
         if not isinstance(id, str) or not re.fullmatch(r"[\w:.-]{1,40}", id) or id in used:
             id = next(i for i in (digest(seed, len(calls), n)[:9] for n in range(99)) if i not in used)
         used.add(id)
@@ -260,14 +234,21 @@ def addressed(messages: list[Message], tag: str, google: bool = False) -> list[M
     return out
 
 
-def without(messages: list[Message], kind: str) -> list[Message]:
-    """Without pictures ("image_url"), or without the newest text ("text"): a prompt that was blocked must change."""
-    if kind == "text":
-        last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=0)
-        kept, note = messages[last]["content"], "(The text of this message is left out.)"
-        kept = [{"type": "text", "text": note}, *(p for p in kept if p["type"] != "text")] if isinstance(kept, list) else note
-        return messages[:last] + [messages[last] | {"content": kept}] + messages[last + 1:]
-    return [m | {"content": content_text(m["content"])} if isinstance(m["content"], list) else m for m in messages]
+def without_pictures(messages: list[Message]) -> list[Message]:
+    return [m | {"content": content_text(m["content"])} if isinstance(m.get("content"), list) else m for m in messages]
+
+
+def without_text(messages: list[Message]) -> list[Message]:
+    """Without the newest text, its picture kept: a prompt that was blocked must change."""
+    last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=0)
+    kept, note = messages[last]["content"], "(The text of this message is left out.)"
+    kept = [{"type": "text", "text": note}, *(p for p in kept if p["type"] != "text")] if isinstance(kept, list) else note
+    return messages[:last] + [messages[last] | {"content": kept}] + messages[last + 1:]
+
+
+def size(rows: list[dict]) -> int:
+    """Characters of messages and tools; pictures don't count."""
+    return len(json.dumps(without_pictures(rows)))
 
 
 def pictures(messages: list[Message]) -> int:
@@ -326,29 +307,33 @@ def priced(prices: dict, name: str) -> dict | None:
     return row and {"cached": row["input"], "written": row["input"]} | row
 
 
+def leaves(value: Any) -> dict[str, float]:
+    """The numbers in a JSON object by name, however deep; an outer one hides an inner one of the same name."""
+    inner, pairs = {}, value.items() if isinstance(value, dict) else ()
+    for _, v in pairs:
+        inner |= leaves(v)
+    return inner | {k: v for k, v in pairs if isinstance(v, (int, float)) and 0 <= v < 1e12}
+
+
 def tokens(row: dict, headers: Mapping, price: dict | None) -> Usage:
     """What a reply says that it used. Absent fields count 0; the server's own cost comes before the price file."""
-    part = lambda d, k: d[k] if isinstance(d, dict) and isinstance(d.get(k), dict) else {}
-    good = lambda n: isinstance(n, (int, float)) and not isinstance(n, bool) and 0 <= n < 1e12
-    number = lambda d, *names: next((d[n] for n in names if good(d.get(n))), 0)
-    usage = part(row, "usage")
-    given, made = part(usage, "prompt_tokens_details"), part(usage, "completion_tokens_details")
-    cached = number(given, "cached_tokens") or number(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens") \
-        or number(part(row, "timings"), "cache_n")
-    written = number(given, "cache_write_tokens") or number(usage, "cache_creation_input_tokens")
-    input = number(usage, "prompt_tokens") or number(usage, "input_tokens") + (cached + written if "input_tokens" in usage else 0)
-    output = number(usage, "completion_tokens", "output_tokens")
-    output = max(output, number(usage, "total_tokens") - input)          # some leave the reasoning out of the first
-    reasoning = number(made, "reasoning_tokens")
+    told = leaves(row.get("timings")) | leaves(row.get("usage"))
+    number = lambda *names: next((told[n] for n in names if told.get(n)), 0)
+    cached = number("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens", "cache_n")
+    written = number("cache_write_tokens", "cache_creation_input_tokens")
+    input = number("prompt_tokens") or (told["input_tokens"] + cached + written if "input_tokens" in told else 0)
+    # some leave the reasoning out of completion_tokens
+    output = max(number("completion_tokens", "output_tokens"), number("total_tokens") - input)
     cached, written = min(cached, input), min(written, max(0, input - cached))
-    own = number(part(usage, "cost_details"), "upstream_inference_cost") if usage.get("is_byok") else 0    # OpenRouter, own keys
-    cost = [number(usage, "cost") + own] if good(usage.get("cost")) else []
-    try:
-        cost += [float(headers["x-litellm-response-cost"])] if "x-litellm-response-cost" in headers else []
-    except ValueError:
-        pass
-    listed = price and ((input - cached - written) * price["input"] + cached * price["cached"] + written * price["written"]
-                        + output * price["output"]) / 1e6
-    paper = price and ((input - 0.75 * cached) * price["input"] + output * price["output"]) / 1e6
-    dollars = cost[0] if cost else listed
-    return Usage(int(input), int(cached), int(written), int(output), int(reasoning), dollars, paper, int(dollars is None))
+    with suppress(KeyError, ValueError):
+        told.setdefault("cost", float(headers["x-litellm-response-cost"]))
+    dollars, paper = told.get("cost"), None
+    if dollars is not None and told.get("is_byok"):          # OpenRouter with one's own key: the provider bills the rest
+        dollars += number("upstream_inference_cost")
+    if price:
+        paper = ((input - 0.75 * cached) * price["input"] + output * price["output"]) / 1e6
+        listed = ((input - cached - written) * price["input"] + cached * price["cached"] + written * price["written"]
+                  + output * price["output"]) / 1e6
+        dollars = listed if dollars is None else dollars
+    counts = map(int, (input, cached, written, output, number("reasoning_tokens")))
+    return Usage(*counts, dollars, paper, int(dollars is None))

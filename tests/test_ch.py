@@ -1,9 +1,11 @@
 """The agent's turn: what it is sent, what is carried out, what comes back."""
+import re
+
 import pytest
 
 import ch
 from ch import NUDGE
-from conftest import Canned, call
+from conftest import ROOT, Canned, call
 from env import open_env
 from harness import Harness
 from models import Call, Reply, fill
@@ -169,6 +171,47 @@ def test_run_code_may_look_but_not_act(skilled):
     assert skilled("look", "run_code")[0] == {"success": True, "result": "P"}
     result, _ = skilled("good", "run_code")
     assert not result["success"] and "may look, not act" in result["error"]
+
+
+@pytest.mark.parametrize("code, args, wrong", [
+    ("result = tools['move'](direction='east')", {}, ""),
+    ("result = 1 +", {}, "SyntaxError"),
+    ("x = 1\nresult = x / 0", {}, "division by zero at line 2: result = x / 0"),
+    ("result = args['y']", {}, "KeyError"), ("result = args['y']", {"y": 1}, ""),
+    ("tools['move'](direction='up')", {}, "'up' is not one of"),
+    ("class A(B): pass", {}, "class inheritance"),
+    ("tools['fly']()", {}, "KeyError"),
+    ("while tools['get_game_state']()['player_position']['x'] < 3: tools['move'](direction='east')", {}, ""),         # waits for a move
+])
+def test_a_dry_run_finds_what_is_wrong_and_does_nothing(toy_agent, code, args, wrong):
+    agent = toy_agent(Canned())
+    before = agent.env.save()
+    found = agent.dry_run(code, args)
+    assert (wrong in found if wrong else found == "") and agent.env.save() == before
+
+
+def test_code_that_does_not_parse_is_not_saved_and_a_near_duplicate_is_an_update(toy_agent):
+    add = lambda code: ("process_skill", {"action": "add", "entries": [{"name": "go east", "code": code}], "reasoning": ""})
+    agent = toy_agent(Canned(add("x ="), add("result = 1"), add("result = 2")))
+    bad, new, again = [agent.step().results[0]["results"][0] for _ in range(3)]
+    assert "does not parse" in bad["error"] and new["id"] == again["id"] and agent.harness.skills[new["id"]].code == "result = 2"
+
+
+@pytest.mark.parametrize("game", ["toy", "lantern"])
+def test_every_code_example_of_the_prompts_runs_and_names_only_what_is_there(game):
+    """The prompts and the sandbox take the skill API from one table."""
+    env = open_env(game)
+    agent = ch.Agent(env, Harness(prompt="go"), Canned().ask)
+    texts = [path.read_text() for path in (ROOT / "prompts").glob("*.md")]
+    examples = [code for text in texts for code in re.findall(r"```python\n(.*?)```", text, re.S)]
+    assert examples
+    for code in examples:
+        assert agent.dry_run(code, {}) == "" and agent.execute(code, {}, 1, may_act=True)["success"]
+    told = re.findall(r"^- `tools\['(\w+)'\]", ch.skill_api(env.tools), re.M)
+    assert set(told) == set(agent.game_tools(None)) == {*env.tools, "get_game_state", "get_map_data"}
+    assert all(name in told for text in texts for name in re.findall(r"tools\[['\"](\w+)", text))
+    agent.sandbox.close()
+    getattr(env, "close", lambda: None)()
 
 
 def sub(**fields):

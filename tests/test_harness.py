@@ -7,6 +7,8 @@ import pytest
 
 import harness as h
 from harness import EditError, Harness, fold
+from reuse import SHOWN, overview
+from runlog import append_row
 
 
 @pytest.fixture
@@ -105,8 +107,37 @@ def test_undo_of_an_undo(full):
 def test_overview_has_titles_and_use_counts_but_no_contents(full):
     made, _ = full
     made.used("mem_0001", True, 3)
-    text = made.overview()
-    assert "mem_0001: sign [used 1, ok 1]" in text and "south" not in text and "sa_0001: fighter" in text
+    text = overview(made)
+    assert "mem_0001: sign [confidence 2] [used 1, ok 1]" in text and "south" not in text and "sa_0001: fighter" in text
+
+
+def test_the_overview_is_ranked_and_bounded():
+    made = Harness()
+    for id, fields in {"a_new": {}, "b_proven": {}, "c_inherited": {"source": "bootstrapped"}, "d_dear": {"importance": 5}, "e_failing": {}}.items():
+        made.edit("create", "skills", id, {"name": id, **fields}, by="import", step=0)
+    for t in range(4):
+        made.used("b_proven", True, t)
+        made.used("e_failing", False, t)
+    listed = lambda: [line.split(": ")[1].split()[0] for line in overview(made).splitlines() if line.startswith("- ") and ": " in line]
+    assert listed() == ["b_proven", "c_inherited", "d_dear", "a_new", "e_failing"]
+    made.reuse = False
+    assert listed() == ["d_dear", "a_new", "b_proven", "c_inherited", "e_failing"]
+    for i in range(190):
+        made.edit("create", "memory", "", {"title": f"{i} " + "x" * 190}, by="agent", step=1)
+    assert len(overview(made)) < 3 * SHOWN and "and more that are worth less: read memory" in overview(made)
+
+
+@pytest.mark.parametrize("by", ["agent", "refiner"])
+def test_a_protected_entry_is_a_persons(by):
+    made = Harness()
+    made.edit("create", "skills", "walk", {"name": "walk", "protected": True}, by="human", step=0)
+    for op, value in (("update", {"code": "1"}), ("delete", None), ("update", {"protected": False})):
+        with pytest.raises(EditError, match="walk is protected: only a person"):
+            made.edit(op, "skills", "walk", value, by=by, step=1)
+    with pytest.raises(EditError, match="only a person may set protected"):
+        made.edit("create", "skills", "run", {"name": "run", "protected": True}, by=by, step=1)
+    made.edit("update", "skills", "walk", {"protected": False}, by="human", step=2)
+    made.edit("delete", "skills", "walk", by=by, step=3)
 
 
 def test_import_validates_and_round_trips(full):
@@ -122,7 +153,7 @@ def test_import_validates_and_round_trips(full):
 def test_command_line(full, tmp_path, capsys):
     made, edits = full
     for edit in edits:
-        h.append_row(tmp_path / "edits.jsonl", asdict(edit))
+        append_row(tmp_path / "edits.jsonl", asdict(edit))
     assert h.main(["log", str(tmp_path)]) == 0 and "update memory mem_0001 (content, importance)" in capsys.readouterr().out
     assert h.main(["diff", str(tmp_path), "3", "4"]) == 0 and '+   "content": "south",' in capsys.readouterr().out
     assert h.main(["show", str(tmp_path), "mem_0001"]) == 0 and "content: south" in capsys.readouterr().out

@@ -85,4 +85,4 @@ def test_memory_holds_what_was_read_and_where_doors_lead():
     window = step("A at '!' (3, 4): text: NORTH / ▼", "A: text: the cave", place="TOWN") + "\n" + step("DOWN 'D' (5, 5) -> HUT (2, 2)", place="TOWN")
     titles = [e["title"] for e in refine_memory(window, "(none yet)")["create"]]
     assert titles[0] == "TOWN (3, 4): '!' says: NORTH / / the cave" and "TOWN (5, 6): leads to HUT" in titles and "HUT (2, 2): leads to TOWN" in titles
-    assert not any(re.search("NORTH", e["title"]) for e in refine_memory(window, "\n".join(f"title: {t}" for t in titles))["create"])
+    assert not any(re.search("NORTH", e["title"]) for e in refine_memory(window, "\n".join(f"### m (never used)\ntitle: {t}" for t in titles))["create"])

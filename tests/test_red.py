@@ -28,8 +28,9 @@ class Image:
         self.ram[0xC000:0xE000], self.ram[0xFF00:] = ram[:0x2000] or bytes(0x2000), ram[0x2000:] or bytes(0x100)
 
     def __getitem__(self, key):
-        if isinstance(key, tuple):
-            return self.rom[key]
+        bank, a = key if isinstance(key, tuple) else (0, key)
+        if isinstance(a, slice) and a.start < 0xC000:
+            return [self.rom[bank, a.start], *(self.rom.get((bank, i), 0) for i in range(a.start + 1, a.stop))]
         if isinstance(key, slice):
             return list(self.ram[key])
         return self.ram[key] if key >= 0xC000 else self.rom[0, key]

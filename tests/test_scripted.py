@@ -112,6 +112,58 @@ def test_an_objective_that_is_done_becomes_a_fact():
     assert Scripted()(context(overview=todo), tools).calls[0].name == "press_buttons"
 
 
+def test_what_was_inherited_is_to_be_seen_again():
+    """Where things are is believed; that they were done, explored or out of reach is not."""
+    lines = ["places/mem_1: ROOM (3, 1): 'N' says: Go on!", "places/mem_2: ROOM: explored", "places/mem_3: HUT (0, 1): leads to ROOM",
+             "places/mem_4: HUT (5, 5): no way there yet", "milestones/mem_5: ROOM (3, 1): met them by 'N'"]
+    own = read_context(context(overview="\n".join(f"- {line}" for line in lines)))
+    assert own.explored == {"ROOM"} and own.shut == {("HUT", 5, 5)} and not own.objectives and not own.heard
+    view = read_context(context(overview="\n".join(f"- {line}: hint (inherited)" for line in lines)))
+    assert not view.explored and not view.shut and view.objectives == [("mem_5", "ROOM", (3, 1), "N")]
+    assert view.leads == own.leads == {("HUT", 0, 1): "ROOM"} and view.heard == {("ROOM", 3, 1), ("HUT", 0, 1)}
+    both = read_context(context(overview="- places/mem_1: ROOM (3, 1): 'N' says: old (inherited)\n- places/mem_2: ROOM (3, 1): 'N' says: new"))
+    assert both.texts[("ROOM", 3, 1)] == "new"
+
+
+def test_a_milestone_that_is_not_where_it_was_is_looked_for():
+    """The ball of another game's maze lay where this one has floor."""
+    _, tools = first_messages()
+    room = ROOM.replace("N person)", "N person, O ball)")
+    here = context((room, "walk", "press_buttons", {"buttons": ["UP"]}, {"trace": []}), overview="- milestones/mem_5: ROOM (2, 2): found it by 'O': (inherited)")
+    entry = Scripted()(here, tools).calls[0].args["entries"][0]
+    assert entry["id"] == "mem_5" and entry["title"] == "ROOM: look for O" and entry["path"] == "objectives"
+
+
+def test_the_refiner_notes_where_progress_was_made():
+    window = """[7] orchestrator at ROOM (2, 1): press_buttons -> {"trace": ["A at 'N' (3, 1): text: Go on!"]} MILESTONES met them
+[8] orchestrator at ROOM (2, 1): press_buttons -> {"trace": ["DOWN 'D' (2, 1) -> HUT (0, 2)"]} MILESTONES left the room
+[9] orchestrator at HUT (0, 2): press_buttons -> {"trace": ["UP '~' (0, 1): a battle begins: A"]}
+[10] orchestrator at HUT (0, 2): press_buttons -> {"trace": ["A: text closed"]} MILESTONES won"""
+    made = [e["title"] for e in refine_memory(window, "(none yet)")["create"] if e["path"] == "milestones"]
+    assert made == ["ROOM (3, 1): met them by 'N'", "HUT (0, 2): left the room on arrival"]          # a wild battle has no place
+    old = "### mem_1 (never used)\ntitle: ROOM (3, 1): 'N' says: Go on!\npath: places\nsource: bootstrapped"
+    assert [(e["id"], e["source"]) for e in refine_memory(window, old)["update"]] == [("mem_1", "evolved")]
+
+
+def test_a_hand_on_the_wall_comes_past_every_dead_end():
+    """No memory: the reply follows from the one observation. Against a maze's map, where every cell of floor is to be reached."""
+    maze = ["#########", "#...#...#", "#.#.#.#.#", "#.#...#.#", "#.#######", "#.......#", "###.#.###", "#...#.#.#", "#########"]
+    _, tools = first_messages(Harness(prompt="go", tools=["press_buttons"]))
+    x, y, facing, been = 1, 1, "up", set()
+    for _ in range(120):
+        been.add((x, y))
+        near = lambda i, j: "P" if (i, j) == (x, y) else maze[j][i] if abs(i - x) < 2 and abs(j - y) < 2 else " "
+        drawn = "\n".join("".join(near(i, j) for i in range(9)) for j in range(9))
+        obs = f"Game State: overworld\nLocation: CAVE\nPosition: x={x}, y={y}, facing {facing}\nIt is dark\nASCII Map:\n{drawn}\n" \
+              "(top-left cell is x=0, y=0; map 9x9; P you, . floor, # wall)"
+        button = Scripted()([{"role": "system", "content": "You play a game"}, {"role": "user", "content": obs}], tools).calls[0].args["buttons"][0]
+        dx, dy = {"UP": (0, -1), "DOWN": (0, 1), "LEFT": (-1, 0), "RIGHT": (1, 0)}[button]
+        facing = button.lower()
+        if maze[y + dy][x + dx] == ".":
+            x, y = x + dx, y + dy
+    assert been == {(i, j) for j, row in enumerate(maze) for i, c in enumerate(row) if c == "."}
+
+
 def test_a_text_that_goes_on_updates_its_entry():
     current = "### mem_1 (never used)\ntitle: ROOM (3, 1): 'N' says: First,\ncontent: 'N' says: First,\npath: places"
     window = '[7] orchestrator at ROOM (2, 1): press_buttons -> {"trace": ["A at \'N\' (3, 1): text: First,"]}\n' \

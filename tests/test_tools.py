@@ -9,7 +9,7 @@ from conftest import call, step
 from harness import Harness
 from models import Call
 from tools import report, sweep
-from tools.walks import Atlas
+from tools.report import Atlas
 
 # Walls around a pillar; L is a ledge that carries from (1, 2) over (1, 3) to (1, 4), and never back up.
 MAP = "ASCII Map:\n#####\n#...#\n#.#.#\n#L..#\n#...#\n#####\n(top-left cell is x=0, y=0; map 5x6; P you, . floor)"
@@ -73,7 +73,7 @@ def run(tmp_path):
 
 def test_the_deficit_is_the_one_worked_by_hand(run):
     log = report.read_log(run)
-    got = report.measure(log.steps, log.edits)
+    got = report.measure(log)
     # The ledge is known to lead down from step 6 on, but that it can be jumped is learned from the whole run: (1, 1) to
     # (1, 4) is 2 presses. Version 3: 7 + 3 presses for 2 + 3; version 4: 2 + 4 for 2 + 2.
     assert dict(got["skill_0001", 3]) == {"walks": 4, "arrived": 2, "presses": 10, "shortest": 5,

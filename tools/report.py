@@ -2,23 +2,34 @@
 
     python -m tools.report RUN...      a second or two a run; no key, no ROM, no cost: it only reads the run's files
 
-Walks are measured in walks.py: deficit = presses / shortest - 1, over the walks that arrived on the same map; the
-presses of failed ones are "wasted" ("with failed" adds them to the deficit); those that changed the map, or that a
-battle or a text broke off, are "left out".
+A walk is a run_skill call with a goal cell: args x and y, or "goal" in its result. Its deficit is presses / shortest - 1,
+over the walks that arrived on the same map; the presses of failed ones are "wasted" ("with failed" adds them to the
+deficit); those that changed the map, or that a battle or a text broke off, are "left out". The shortest path is a
+breadth-first search over the cells of that map seen so far in the run, the walk's own included; what a symbol lets
+through, and where a ledge leads, is learned from all presses of the run, never from map data. Not covered: of a walk with
+more than 40 presses the log holds the last 40 lines only; people who have come or gone since the last view.
 Presses at a milestone are those after the step that reached it. An entry is inherited when the run started with it.
 """
 import argparse
+import re
 import sys
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from env import Step
 from harness import Edit, fold, read_edits
 from models import Call
 from runlog import BadInput, read_rows
-from tools.walks import measure
+
+CELL = r"\((-?\d+), (-?\d+)\)"
+MOVE = re.compile(rf"(\w+) '(.)' {CELL}(?: -> (?:(.+?) )?{CELL}| blocked)")
+VIEW = re.compile(r"^ASCII Map:\n(.*?)\n\(top-left cell is x=(\d+), y=(\d+)", re.M | re.S)
+BREAK = re.compile(r": (a battle begins|text|cursor on)")
+WALKED = "P"                         # symbol of a cell that was stood on and never seen without the player
+Cell = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -45,14 +56,15 @@ def read_log(folder: Path) -> Log:
         raise BadInput(f"{folder} is no run of this version: a row of its logs does not fit ({e})") from None
 
 
+def columns(cells: list[list[str]]) -> str:
+    """Columns as wide as their widest value; the last one is left as it is."""
+    wide = [max(map(len, column)) for column in zip(*cells)]
+    return "\n".join("  ".join([v.ljust(w) for v, w in zip(row, wide[:-1])] + [row[-1]]).rstrip() for row in cells)
+
+
 def table(title: str, head: str, rows: Iterable[Iterable]) -> str:
-    """Columns as wide as their widest value; the last one, a text, is left as it is."""
-    cells = [head.split("|"), *([str(v) for v in row] for row in rows)]
-    if len(cells) == 1:
-        return f"{title}: none"
-    wide = [max(map(len, column)) for column in list(zip(*cells))[:-1]]
-    line = lambda row: "  " + "  ".join([v.ljust(w) for v, w in zip(row, wide)] + [row[-1]]).rstrip()
-    return "\n".join([title, *map(line, cells)])
+    cells = [["", *map(str, row)] for row in (head.split("|"), *rows)]
+    return f"{title}\n{columns(cells)}" if cells[1:] else f"{title}: none"
 
 
 def milestones(log: Log) -> str:
@@ -64,19 +76,152 @@ def milestones(log: Log) -> str:
 
 
 def refinements(log: Log) -> str:
-    edit = {e.version: "+~-"[("create", "update", "delete").index(e.op)] + (e.id or e.part) for e in log.edits}
-    made = lambda p: " ".join(edit.get(v, "?") for v in p["edits"])
-    did = lambda p: "failed: " + p["part"] if p["status"] == "failed" else made(p)
+    sign = {"create": "+", "update": "~", "delete": "-"}             # subtle: a guarded candidate is many edits of one version
+    made = lambda p: " ".join(sign[e.op] + (e.id or e.part) for e in log.edits if e.version in p["edits"] and e.part == p["part"])
+    did = lambda p: f"{p['status']}: {p['part']}" if p["status"] in ("failed", "refused") else made(p)
     rows = ([r["step"], r["cause"], ", ".join(dict.fromkeys(s["name"] for s in r["signatures"])) or "-",
              " ".join(filter(None, map(did, r["passes"]))) or "nothing"] for r in log.refinements)
     return table("Refinements (+ created, ~ updated, - deleted)", "step|cause|signatures|changed", rows)
 
 
+# -- walks
+
+class Move(NamedTuple):
+    place: str
+    name: str                        # the button or direction
+    symbol: str                      # what lay ahead
+    start: Cell
+    end: Cell | None                 # None: blocked
+    to: str                          # the map that it ended on
+
+    def size(self) -> int:
+        """Cells moved on the same map; 0 when it was blocked or led to another one."""
+        return sum(abs(b - a) for a, b in zip(self.start, self.end)) if self.end and self.to == self.place else 0
+
+
+def spot(place: str) -> tuple[str, Cell]:
+    """(map, cell) of a step's place; where there is no map yet, its cell is no number."""
+    found = re.fullmatch(rf"(.*) {CELL}", place)
+    return (found[1], (int(found[2]), int(found[3]))) if found else (place.rpartition(" (")[0], (0, 0))
+
+
+def moves(step: Step) -> Iterator[tuple[str, list[Move]]]:
+    """For each result: the map on which it began ("" when that can't be told) and its moves."""
+    place, here = spot(step.place)
+    for result in step.results:
+        began, found = place, []
+        for name, symbol, x, y, to, *end in (m.groups() for line in result.get("trace", []) if (m := MOVE.match(line))):
+            start, new = (int(x), int(y)), (int(end[0]), int(end[1])) if end[0] else None
+            if start != here:        # carried off in between (a lost battle, a script, lines cut): to which map?
+                place = ""
+            if not place:
+                break
+            found.append(Move(place, name, symbol, start, new, to or place))
+            place, here = to or place, new or start
+        yield began, found
+
+
+class Atlas:
+    """What had been seen and walked up to a moment; what symbols let through, from the whole run."""
+
+    def __init__(self, steps: list[Step]):
+        self.cells, self.walked, self.stuck = defaultdict(dict), defaultdict(set), set()
+        self.ways, self.jumps, tally = {}, set(), Counter()
+        for m in (m for step in steps for _, found in moves(step) for m in found):
+            tally[m.symbol] += (m.size() == 1) - (m.end is None)
+            if m.size() == 1:
+                self.ways[m.name] = (m.end[0] - m.start[0], m.end[1] - m.start[1])
+            elif m.size() == 2:
+                self.jumps.add((m.symbol, m.name))
+        # subtle: a walking person steps away now and then; a symbol that blocks more often than not is not walkable
+        self.open = {s for s, n in tally.items() if n > 0} - {s for s, _ in self.jumps} | {WALKED}
+
+    def look(self, step: Step) -> None:
+        place, here = spot(step.place)
+        if view := VIEW.search(step.obs or ""):
+            for y, row in enumerate(view[1].split("\n"), int(view[3])):
+                seen = {(x, y): s for x, s in enumerate(row, int(view[2])) if s != " " and (x, y) != here}
+                self.cells[place].update(seen)
+            self.cells[place].setdefault(here, WALKED)
+
+    def walk(self, move: Move) -> None:
+        cells = self.cells[move.place]
+        cells.setdefault(move.start, WALKED)
+        if move.end is None:
+            self.stuck.add((move.place, move.start, move.name))
+        elif size := move.size():
+            self.walked[move.place, move.start].add(move.end)
+            cells[move.end] = move.symbol if size == 1 else cells.get(move.end, WALKED)
+
+    def near(self, place: str, cell: Cell) -> Iterator[Cell]:
+        yield from self.walked[place, cell]
+        cells = self.cells[place]
+        for name, (dx, dy) in self.ways.items():
+            one, two = (cell[0] + dx, cell[1] + dy), (cell[0] + 2 * dx, cell[1] + 2 * dy)
+            to = two if (cells.get(one), name) in self.jumps else one
+            if cells.get(to) in self.open and (place, cell, name) not in self.stuck:
+                yield to
+
+    def shortest(self, place: str, start: Cell, goal: Cell) -> int | None:
+        far, queue = {start: 0}, deque([start])
+        while queue and goal not in far:
+            cell = queue.popleft()
+            fresh = [to for to in self.near(place, cell) if to not in far]
+            far |= dict.fromkeys(fresh, far[cell] + 1)
+            queue += fresh
+        return far.get(goal)
+
+
+def goal_of(call: Call, result: dict) -> Cell | None:
+    args, said = call.args.get("args") or {}, result.get("result")
+    goal = said.get("goal") if isinstance(said, dict) else None
+    try:
+        return (int(goal[0]), int(goal[1])) if goal else (int(args["x"]), int(args["y"]))
+    except (KeyError, ValueError, TypeError, IndexError):
+        return None
+
+
+def judge(atlas: Atlas, place: str, here: Cell, found: list[Move], goal: Cell, result: dict) -> tuple[str, int]:
+    """(arrived, failed or left out; the shortest path of one that arrived)."""
+    said = result["result"] if isinstance(result.get("result"), dict) else {}
+    trace = result.get("trace", [])
+    start = tuple(said.get("from") or (found[0].start if found else here))
+    at = tuple(said.get("at") or (found[-1].end or found[-1].start if found else here))
+    left = any(m and m[5] for m in map(MOVE.match, trace))
+    if left or any(map(BREAK.search, trace)) or said.get("in", "overworld") != "overworld":
+        return "left out", 0
+    if at != goal:
+        return "failed", 0
+    best = atlas.shortest(place, start, goal)
+    return ("left out", 0) if best is None else ("arrived", best)
+
+
+def measure(log: Log) -> dict[tuple[str, int], Counter]:
+    """(skill, H's version at which its code last changed) -> walks, arrived, failed, left out, presses, shortest, wasted."""
+    atlas, out, since = Atlas(log.steps), defaultdict(Counter), defaultdict(list)
+    for e in log.edits:
+        if e.part == "skills" and "code" in (e.after or {}):
+            since[e.id].append(e.version)
+    for step in log.steps:
+        atlas.look(step)
+        for call, result, (place, found) in zip(step.reply.calls, step.results, moves(step)):
+            for move in found:
+                atlas.walk(move)
+            skill = call.name == "run_skill" and isinstance(call.args, dict) and "presses" in result
+            if skill and (goal := goal_of(call, result)):
+                how, best = judge(atlas, place, spot(step.place)[1], found, goal, result)
+                spent = {"arrived": "presses", "failed": "wasted"}.get(how, "other")
+                id = str(call.args.get("skill_id"))
+                version = max((v for v in since[id] if v <= step.version), default=min(since[id], default=0))
+                out[id, version].update({"walks": 1, how: 1, "shortest": best, spent: result["presses"]})
+    return out
+
+
 def walks(log: Log) -> str:
     since = {e.version: e.step for e in log.edits}
     deficit = lambda n, extra=0: f"{100 * ((n['presses'] + extra) / n['shortest'] - 1):.1f} %" if n["shortest"] else "-"
-    rows = ([id, v, since.get(v, "-"), n["walks"], n["arrived"], n["presses"], n["shortest"], deficit(n),
-             n["failed"], n["wasted"], deficit(n, n["wasted"]), n["left out"]] for (id, v), n in sorted(measure(log.steps, log.edits).items()))
+    rows = ([id, v, since.get(v, "-"), n["walks"], n["arrived"], n["presses"], n["shortest"], deficit(n), n["failed"],
+             n["wasted"], deficit(n, n["wasted"]), n["left out"]] for (id, v), n in sorted(measure(log).items()))
     head = "skill|version|step|walks|arrived|presses|shortest|deficit|failed|wasted|with failed|left out"
     return table("Walks by version of the skill's code", head, rows)
 

@@ -24,55 +24,58 @@ from statistics import median
 
 from run import Settings, open_game, start_edits
 from runlog import BadInput, read_rows, write_atomic
+from tools.report import columns
 
 HERE = Path(__file__).parent.parent
-CONTROLS = {"neither": ["--frozen"], "live-H": [], "live-theta": ["--frozen", "--colearn"], "both": ["--colearn"],
-            "self": ["--teacher-model", "self", "--colearn"], "reset": ["--reset-each", "--colearn"]}       # condition -> its flags
-FROM_CH = {"bootstrap": [], "frozen": ["--frozen"]}      # condition -> its flags beside --bootstrap
+CONTROLS = {"neither": "--frozen", "live-H": "", "live-theta": "--frozen {loop}", "both": "{loop}",          # co-learning's conditions
+            "self": "--teacher-model self {loop}", "reset": "--reset-each {loop}"}
+FROM_CH = {"bootstrap": "--bootstrap {ch}", "frozen": "--bootstrap {ch} --frozen"}
+CONDITIONS = {"no-reuse": "--no-reuse", "no-retire": "--no-retire", **FROM_CH,
+              **{name: "--model {model} " + flags for name, flags in CONTROLS.items()}}       # name -> run.py's flags; others are --harness
+FLAGS = [("game", "lantern", "as run.py's"), ("harness", "min,ch,expert", f"harnesses, files or {', '.join(CONDITIONS)}; commas between"),
+         ("model", "student", "co-learning: theta_0"), ("colearn", 6, "co-learning: iterations"),
+         ("iteration", 256, "co-learning: steps an iteration"),
+         ("seeds", 5, "seeds 0 to N - 1"), ("jobs", 2, "runs at a time"), ("steps", 0, "steps a run; 0: no limit"),
+         ("out", "", "the sweep's folder; runs/sweep-<game>"), ("table", "", "print the table of this folder and run nothing")]
 
 
-def check(game: str, harnesses: list[str]) -> None:
+def check(args: argparse.Namespace) -> None:
     """Raises BadInput before anything is run."""
-    env = open_game(Settings(game=game))
-    if hasattr(env, "close"):
-        env.close()
+    if min(args.seeds, args.jobs, args.colearn, args.iteration) < 1 or args.steps < 0:
+        raise BadInput("--seeds, --jobs, --colearn and --iteration are whole numbers above 0, --steps is not negative")
+    env, harnesses = open_game(Settings(game=args.game)), args.harness.split(",")
+    getattr(env, "close", lambda: None)()
     for name in harnesses:
         if name in FROM_CH and "ch" not in harnesses:
             raise BadInput(f"--harness {name}: it starts from the ch runs; name ch too")
-        if name not in {*FROM_CH, *CONTROLS}:
-            start_edits(Settings(game=game, harness=name))
+        if name not in CONDITIONS:
+            start_edits(Settings(game=args.game, harness=name))
     if len({Path(h).stem for h in harnesses}) < len(harnesses):
-        raise BadInput(f"--harness {','.join(harnesses)}: two have the same name")
+        raise BadInput(f"--harness {args.harness}: two have the same name")
 
 
-def command(game: str, harness: str, seed: int, steps: int, out: Path, loop: dict | None = None) -> list[str]:
-    """The flags of one run. One that exists goes on; its own settings hold all but the limit.
-
-    loop: for CONTROLS, {"colearn": iterations, "iteration": steps of one, "model": theta_0}."""
-    folder, control = out / f"{Path(harness).stem}-{seed}", CONTROLS.get(harness)
-    if control is not None and "--colearn" not in control:
-        steps = loop["colearn"] * loop["iteration"]
+def command(args: argparse.Namespace, harness: str, seed: int, folder: Path) -> list[str]:
+    """The flags of one run. One that exists goes on; its own settings hold all but the limit."""
+    steps = args.colearn * args.iteration if harness in CONTROLS else args.steps        # co-learning ends by itself, the others with it
     flags = ["--run", str(folder), "--json"] + (["--steps", str(steps)] if steps else [])
     if (folder / "settings.json").exists():
         return flags + ["--resume"]
-    start = ["--harness", harness]
-    if control is not None:
-        numbers = [str(loop["colearn"]), "--iteration", str(loop["iteration"])]
-        start = ["--model", loop["model"], *control, *(numbers if "--colearn" in control else [])]
-    if harness in FROM_CH:
-        start = ["--harness", "ch", "--bootstrap", str(out / f"ch-{seed}"), *FROM_CH[harness]]
-    return flags + ["--game", game, "--seed", str(seed), *start]
+    facts = {"{ch}": [str(folder.with_name(f"ch-{seed}"))], "{model}": [args.model],
+             "{loop}": ["--colearn", str(args.colearn), "--iteration", str(args.iteration)]}
+    start = [word for part in CONDITIONS[harness].split() for word in facts.get(part, [part])] if harness in CONDITIONS else \
+        ["--harness", harness]
+    return flags + ["--game", args.game, "--seed", str(seed), *start]
 
 
-def run_one(game: str, harness: str, seed: int, steps: int, out: Path, loop: dict | None = None) -> dict:
+def run_one(args: argparse.Namespace, out: Path, harness: str, seed: int) -> None:
     """Run it and keep its summary, with the seconds it took; of a run that failed, the last line of what it said."""
     path = out / f"{Path(harness).stem}-{seed}.json"
     row = json.loads(path.read_text()) if path.exists() else {}
+    if row.get("game", args.game) != args.game:
+        raise BadInput(f"{out} holds runs of {row['game']}; choose another --out")
     if "presses" in row:
-        if row["game"] != game:
-            raise BadInput(f"{out} holds runs of {row['game']}; choose another --out")
-        return row
-    flags, start = command(game, harness, seed, steps, out, loop), time.monotonic()
+        return
+    flags, start = command(args, harness, seed, path.with_suffix("")), time.monotonic()
     done = subprocess.run([sys.executable, str(HERE / "run.py"), *flags], capture_output=True, text=True)
     # subtle: of a resumed run only the last session's seconds are known, so none are given
     row = {"seconds": None if "--resume" in flags else round(time.monotonic() - start, 1)}
@@ -80,18 +83,16 @@ def run_one(game: str, harness: str, seed: int, steps: int, out: Path, loop: dic
     row |= json.loads(done.stdout) if done.returncode == 0 else {"error": said}
     write_atomic(path, json.dumps(row).encode())
     print(f"{path.stem}: {row.get('error') or row['stopped']}", file=sys.stderr)
-    return row
 
 
-def sweep(game: str, harnesses: list[str], seeds: int, jobs: int, steps: int, out: Path, loop: dict | None = None) -> None:
+def sweep(args: argparse.Namespace, out: Path) -> None:
     """All runs; those that start from a ch run's H come after it."""
     out.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(jobs) as pool:
+    todo = [(harness, seed) for seed in range(args.seeds) for harness in args.harness.split(",")]
+    with ThreadPoolExecutor(args.jobs) as pool:
         try:
             for later in (False, True):
-                now = [h for h in harnesses if (h in FROM_CH) == later]
-                todo = [(game, h, seed, steps, out, loop) for seed in range(seeds) for h in now]
-                list(pool.map(lambda what: run_one(*what), todo))
+                list(pool.map(lambda what: run_one(args, out, *what), [w for w in todo if (w[0] in FROM_CH) == later]))
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -101,22 +102,22 @@ def sweep(game: str, harnesses: list[str], seeds: int, jobs: int, steps: int, ou
 def read(out: Path) -> dict[str, list[dict]]:
     """harness -> the rows of its runs. A run's folder without a summary is a run that was broken off: it counts."""
     names = {p.stem for p in out.glob("*-*.json")} | {p.parent.name for p in out.glob("*-*/settings.json")}
-    rows: dict[str, list[dict]] = {}
-    order = {h: i for i, h in enumerate(("min", "ch", "expert", *FROM_CH, *CONTROLS))}
-    for name in sorted(names, key=lambda n: (order.get(n.rpartition("-")[0], len(order)), n)):
+    if not names:
+        raise BadInput(f"{out} holds no sweep: no summaries <harness>-<seed>.json")
+    first = ("min", "ch", "expert", *CONDITIONS)
+    rows: dict[str, list[dict]] = {h: [] for h in first}
+    for name in sorted(names):
         path = out / f"{name}.json"
         row = json.loads(path.read_text()) if path.exists() else {"error": "broken off"}
         rows.setdefault(name.rpartition("-")[0], []).append(row)
-    if not rows:
-        raise BadInput(f"{out} holds no sweep: no summaries <harness>-<seed>.json")
-    return rows
+    return {harness: runs for harness, runs in rows.items() if runs}
 
 
-def spread(values: list[float | None], total: int) -> str:
-    """Median [min..max]; '-' unless all `total` runs have a value, with how many have one."""
+def spread(values: list[float | None]) -> str:
+    """Median [min..max]; '-' unless all runs have a value, with how many have one."""
     known = [v for v in values if v is not None]
-    if len(known) < total:
-        return f"- ({len(known)} of {total})"
+    if len(known) < len(values):
+        return f"- ({len(known)} of {len(values)})"
     return f"{median(known):g} [{min(known):g}..{max(known):g}]"
 
 
@@ -128,12 +129,11 @@ def table(rows: dict[str, list[dict]]) -> str:
     measures = {f"presses: {m}": at(m) for m in sorted(names, key=names.get)} | {
         "presses to the end": lambda r: r["presses"] if finished(r) else None,
         "refinements": lambda r: r.get("refinements"), "seconds": lambda r: r.get("seconds")}
-    line = lambda what, get: [what, *(spread([get(r) for r in runs], len(runs)) for runs in rows.values())]
-    cells = [["", *rows], *(line(what, get) for what, get in measures.items()),
+    line = lambda what, get: [what, *(spread([*map(get, runs)]) for runs in rows.values())]
+    cells = [["", *rows], *(line(*measure) for measure in measures.items()),
              ["runs finished", *(f"{sum(map(finished, runs))} of {len(runs)}" for runs in rows.values())],
              ["runs failed or broken off", *(str(sum("error" in r for r in runs)) for runs in rows.values())]]
-    wide = [max(map(len, column)) for column in zip(*cells)]
-    return "\n".join("  ".join(v.ljust(w) for v, w in zip(row, wide)).rstrip() for row in cells)
+    return columns(cells)
 
 
 def by_iteration(out: Path) -> str:
@@ -150,35 +150,23 @@ def by_iteration(out: Path) -> str:
         return ""
     cells = [["milestones by the end of", *reached]]
     for k in range(n):
-        counts = [spread([r[k] for r in runs], len(runs)) for runs in reached.values()]
+        counts = [spread([r[k] for r in runs]) for runs in reached.values()]
         cells.append([f"iteration {k + 1} ({size * (k + 1)} steps)", *counts])
-    wide = [max(map(len, column)) for column in zip(*cells)]
-    return "\n" + "\n".join("  ".join(v.ljust(w) for v, w in zip(row, wide)).rstrip() for row in cells)
+    return "\n\n" + columns(cells)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.sweep", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: (print(f"sweep.py: {message}", file=sys.stderr), sys.exit(2))
-    parser.add_argument("--game", default="lantern", help="as run.py's (lantern)")
-    parser.add_argument("--harness", default="min,ch,expert",
-                        help=f"min, ch, expert, bootstrap, frozen or files, with commas between; or {', '.join(CONTROLS)}")
-    parser.add_argument("--model", default="student", help="co-learning: theta_0 (student)")
-    numbers = ("colearn", 6, "co-learning: iterations"), ("iteration", 256, "co-learning: steps an iteration"), ("seeds", 5, "seeds 0 to N - 1"), ("jobs", 2, "runs at a time"), ("steps", 0, "steps a run; 0: no limit")
-    for name, default, help in numbers:
-        parser.add_argument("--" + name, type=int, default=default, metavar="N", help=f"{help} ({default})")
-    parser.add_argument("--out", type=Path, help="the sweep's folder (runs/sweep-<game>)")
-    parser.add_argument("--table", type=Path, metavar="DIR", help="print the table of a sweep's folder and run nothing")
+    for name, default, help in FLAGS:
+        parser.add_argument(f"--{name}", default=default, type=type(default), help=f"{help} ({default})".replace(" ()", ""))
     args = parser.parse_args(argv)
-    out = args.table or args.out or HERE / "runs" / f"sweep-{args.game}"
+    out = Path(args.table or args.out or HERE / "runs" / f"sweep-{args.game}")
     try:
         if not args.table:
-            if args.seeds < 1 or args.jobs < 1 or args.steps < 0:
-                raise BadInput("--seeds and --jobs are whole numbers above 0, --steps is not negative")
-            harnesses = args.harness.split(",")
-            check(args.game, harnesses)
-            loop = {"colearn": args.colearn, "iteration": args.iteration, "model": args.model}
-            sweep(args.game, harnesses, args.seeds, args.jobs, args.steps, out, loop)
+            check(args)
+            sweep(args, out)
         rows = read(out)
         print(table(rows) + by_iteration(out))
         return int(any("error" in r for runs in rows.values() for r in runs))

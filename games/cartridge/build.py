@@ -1,4 +1,4 @@
-"""Build lantern.gb from the C sources and the plain-text data files; needs the standard library and sdcc 4.2 only.
+"""Build lantern.gb from the C sources and the plain-text data files with sdcc 4.2: `python -m games.cartridge.build`.
 
 load_maps() and its like give the data as the files draw it; build(path) makes the cartridge, always the same bytes.
 """
@@ -9,14 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from games.red_data import LETTERS
+
 HERE = Path(__file__).resolve().parent
-SOURCES = ["overworld", "text", "battle", "story"]
 SIDES = {"north": 8, "south": 4, "west": 2, "east": 1}          # connection bits, in header order
 FACINGS = {"down": 0, "up": 4, "left": 8, "right": 12}
-CHARMAP = {**{chr(65 + i): 0x80 + i for i in range(26)}, **{chr(97 + i): 0xA0 + i for i in range(26)},
-           **{str(i): 0xF6 + i for i in range(10)},
-           **dict(zip(" ():;'-?!./,*", bytes.fromhex("7F9A9B9C9DE0E3E6E7E8F3F4F0"))),
-           "\n": 0x4E, "|": 0x51, "<": 0x52, ">": 0x53, "^": 0x54}   # next line, next page, three inserted names
+# The first code of a letter; next line, next page, three inserted names.
+CHARMAP = {letter: code for code, letter in reversed(LETTERS.items())}
+CHARMAP |= {" ": 0x7F, "*": 0xF0, "\n": 0x4E, "|": 0x51, "<": 0x52, ">": 0x53, "^": 0x54}
 
 
 def sections(name):
@@ -180,25 +180,21 @@ class Source:
         self.tileset_records()
         self.names_and_tables()
         self.pictures()
-        self.header += [f"#define SPRITE_BYTES {len(self.sprites)}"] + [f"#define DO_{s.upper()} {i}" for s, i in self.scripts.items()]
+        self.number("DO_", [s.upper() for s in self.scripts], 0x80)
+        self.header.append(f"#define SPRITE_BYTES {len(self.sprites)}")
         return "\n".join(self.asm) + "\n", "\n".join(self.header) + "\n"
 
 
 def build(out_path):
-    objects = ["crt0", "assets", *SOURCES]
-    commands = [f"sdasgb -g -o {name}.rel {name}.s" for name in objects[:2]]
-    commands += [f"sdcc -msm83 --opt-code-size -c {name}.c" for name in SOURCES]
-    commands += ["sdcc -msm83 --no-std-crt0 --code-loc 0x200 --data-loc 0xC000 -o game.ihx " +
-                 " ".join(f"{name}.rel" for name in objects), "makebin -Z -yN -yo 2 -yn LANTERN game.ihx game.gb"]
+    """Returns the size of code and data, bytes."""
     with tempfile.TemporaryDirectory() as tmp:
-        for f in [*HERE.glob("*.[ch]"), HERE / "crt0.s"]:
+        for f in HERE.glob("*.[chs]*"):
             shutil.copy(f, tmp)
         for name, text in zip(("assets.s", "gen.h"), Source().files()):
             Path(tmp, name).write_text(text)
-        for command in commands:
-            done = subprocess.run(command.split(), cwd=tmp, capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(done.stdout + done.stderr)
+        done = subprocess.run(["sh", "-e", "compile.sh"], cwd=tmp, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stdout + done.stderr)
         size = 0x200 + int(re.search(r"^_CODE +\w+ +(\w+) =", Path(tmp, "game.map").read_text(), re.M)[1], 16)
         assert size <= 0x8000, f"{size} bytes do not fit"
         shutil.copy(Path(tmp, "game.gb"), out_path)

@@ -1,0 +1,235 @@
+"""theta as a LoRA on a language model: find a GPU, run the trainer safely, hand the adapter to the server, check that it is used.
+
+    python -m tools.lora SHARD --model BASE --out runs/x/theta_1 --trainer-python VENV/bin/python
+                                                       with --base-url http://localhost:8000/v1 a vLLM server loads it
+
+Nothing here imports torch: the trainer (tools/lora_trainer.py) is a process in an environment of its own, which may run out
+of memory, hang or be killed. An adapter appears under its name only when it is whole, finite and of the right base.
+The settings are the paper's (section 4 and appendix); MODES lists them.
+"""
+import argparse
+import contextlib
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import requests
+
+from models import digest
+from models.wire import addressed
+from runlog import BadInput, write_atomic
+
+TRAINER = Path(__file__).with_name("lora_trainer.py")
+COMMON = {"r": 256, "alpha": 256, "max_length": 8192, "warmup": 0.03, "batch": 4, "steps": 0, "epochs": 1, "seed": 0,
+          "init": "", "targets": "", "template": "", "beta2": 0.999, "beta": 0.04, "clip": 0.2}
+MODES = {"sft": {"lr": 2e-5, "per_step": 8}, "soft": {"lr": 5e-6, "per_step": 8, "epochs": 3},
+         "grpo": {"lr": 1e-6, "per_step": 8, "steps": 590}}      # per_step: rows a step; in grpo states, of G = 4 rows each
+STATUS = {3: "empty", 4: "nan", 5: "oom", 6: "no gpu", -9: "killed", 137: "killed", -15: "cancelled", 143: "cancelled"}
+TRIES, GRACE = 4, 10                 # tries with half the batch each; seconds between TERM and KILL
+WIDTH = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+class TrainError(BadInput):
+    """theta stays what it was. `kind`: a word of STATUS, hung, error, bad adapter; exists; not loaded, not applied."""
+
+    def __init__(self, kind: str, text: str):
+        super().__init__(f"no new theta ({kind}): {text}")
+        self.kind = kind
+
+
+def gpu() -> str:
+    """The trainer's CUDA_VISIBLE_DEVICES: as the user has set it, else the freest GPU's uuid; "": there is none.
+
+    The driver is asked, not torch. That it answers only means that trying is worth while: the trainer itself looks again.
+    """
+    command = ["nvidia-smi", "--query-gpu=memory.free,uuid", "--format=csv,noheader,nounits"]
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):        # no driver; a wedged one hangs
+        return ""
+    found = [line.split(", ") for line in text.splitlines() if ", " in line]
+    freest = max(found, key=lambda row: int(row[0]) if row[0].isdigit() else 0, default=["", ""])     # "[N/A]": shared memory
+    return os.environ.get("CUDA_VISIBLE_DEVICES", freest[1]).replace("-1", "")
+
+
+def flaw(folder: Path, model: str) -> str:
+    """What is wrong with an adapter's folder; "" when it can be served."""
+    try:
+        done, config = (json.loads((folder / name).read_text()) for name in ("DONE.json", "adapter_config.json"))
+        if config["base_model_name_or_path"] != model:
+            return f"it belongs to {config['base_model_name_or_path']}, not to {model}"
+        return "no optimiser step was made" if done["steps"] < 1 else bad_tensors(folder / "adapter_model.safetensors")
+    except (OSError, ValueError, LookupError, TypeError) as e:
+        return f"{type(e).__name__}: {e}"
+
+
+def bad_tensors(path: Path) -> str:
+    """The same of a safetensors file: its length, every number finite, and a B that is not all zeros."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    tensors = {k: v for k, v in json.loads(data[8:8 + size]).items() if k != "__metadata__"}
+    if not tensors or len(data) != 8 + size + max(v["data_offsets"][1] for v in tensors.values()):
+        return "the file of tensors is empty or cut off"
+    moved = False
+    for name, t in tensors.items():
+        start, end = t["data_offsets"]
+        x = np.frombuffer(data[8 + size + start:8 + size + end], WIDTH[t["dtype"]])
+        x = (x.astype("<u4") << 16).view("<f4") if t["dtype"] == "BF16" else x
+        if not np.isfinite(x).all():
+            return f"{name} is not finite"
+        moved |= "lora_B" in name and bool(x.any())
+    return "" if moved else "B is all zeros: it is the base"
+
+
+def spawn(command: list[str], log: Path, env: dict, patience: float) -> tuple[str, str]:
+    """Run it in a process group of its own. Returns (STATUS's word, the end of its log). Hung: silent for `patience` seconds."""
+    with open(log, "ab") as out:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=env, start_new_session=True)
+    try:
+        heard, size, hung = time.monotonic(), -1, False
+        while child.poll() is None and not hung:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(0.2)
+            if log.stat().st_size != size:
+                heard, size = time.monotonic(), log.stat().st_size
+            hung = time.monotonic() - heard > patience
+    finally:                                 # Ctrl-C comes here too. The whole group: a launcher is not its workers
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(child.pid, sign)
+                child.wait(GRACE)
+        child.stdin.close()
+    tail = log.read_bytes()[-2000:].decode("utf-8", "replace").strip()
+    return "hung" if hung else "ok" if child.returncode == 0 else STATUS.get(child.returncode, "error"), tail
+
+
+def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", patience: float = 1800,
+          **changes: object) -> dict | None:
+    """Train theta on a shard; the adapter is the folder `out`. Returns its DONE.json; None: no row was worth training on.
+
+    changes: other values for COMMON's and MODES' settings. Out of memory, or killed: again with half the micro-batch (the
+    step stays the same), from the last save. An `out` that is already there is taken when it is of the same shard and
+    settings. Raises TrainError, and then `out` is not there.
+    """
+    if unknown := set(changes) - set(COMMON) - set(MODES["sft"]):
+        raise BadInput(f"no such setting of the trainer: {min(unknown)}; there are {', '.join(COMMON | MODES['sft'])}")
+    work, device = out.with_name(out.name + ".part"), gpu()
+    base = str(Path(model).resolve()) if Path(model).exists() else model
+    config = COMMON | MODES[mode] | changes | {"mode": mode, "model": base}
+    id = digest({k: v for k, v in config.items() if k != "batch"}, shard.read_text(encoding="utf-8"))
+    config |= {"id": id, "device": "cuda" if device else "cpu", "shard": str(shard.resolve()), "out": str(work.resolve())}
+    if out.exists():
+        done = json.loads((out / "DONE.json").read_text())
+        if done["id"] != id:
+            raise TrainError("exists", f"{out} is there and was trained on something else; choose another name")
+        return done
+    env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "TOKENIZERS_PARALLELISM": "false",
+           "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2)),
+           **os.environ, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": device}
+    out.with_name(out.name + ".log").unlink(missing_ok=True)
+    for _ in range(TRIES):
+        started = work / "run.json"
+        if started.exists() and json.loads(started.read_text())["id"] != id:
+            shutil.rmtree(work)
+        work.mkdir(parents=True, exist_ok=True)
+        write_atomic(started, json.dumps(config).encode())
+        word, tail = spawn([python, str(TRAINER), str(started)], out.with_name(out.name + ".log"), env, patience)
+        if word not in ("oom", "killed") or config["batch"] == 1 and word == "oom":
+            break
+        config["batch"] = max(1, config["batch"] // 2)
+    if word == "empty":
+        shutil.rmtree(work)
+        return None
+    if word == "ok" and (wrong := flaw(work, base)):
+        word, tail = "bad adapter", wrong
+    if word != "ok":
+        shutil.rmtree(work)
+        raise TrainError(word, f"{tail.splitlines()[-1] if tail else 'it said nothing'}; all of it is in {out}.log")
+    os.replace(work, out)
+    return json.loads((out / "DONE.json").read_text())
+
+
+# -- the server
+
+def call(method: str, url: str, body: dict | None = None) -> requests.Response:
+    key = os.environ.get("OPENAI_API_KEY", "").strip()       # what models/api.py sends to a --base-url
+    return requests.request(method, url, json=body, timeout=600, headers={"Authorization": f"Bearer {key}"} if key else {})
+
+
+def publish(url: str, name: str, folder: Path) -> None:
+    """Have a vLLM server load an adapter under a name that is new in every round, so that no cache mixes two policies."""
+    answer = call("POST", f"{url}/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+    known = answer.status_code == 400 and name in {m["id"] for m in call("GET", f"{url}/models").json()["data"]}
+    if answer.status_code != 200 and not known:
+        raise TrainError("not loaded", f"{url} answered {answer.status_code}: {answer.text[:300]}; vLLM needs --enable-lora, "
+                         "--max-lora-rank, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+
+
+def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> float:
+    """How far theta's answers are from the base's, in log-probability (inf: another text). Raises TrainError when it is no
+    farther than the base is from itself: servers have been seen to load an adapter, answer 200 and serve the base.
+
+    base, theta: the request's fields that select each: {"model": name} at vLLM, {"lora": [{"id": 0, "scale": 1.0}]} at llama.cpp.
+    """
+    def ask(chosen: dict, messages: list[dict]) -> tuple[str, list[float]]:
+        body = {"messages": messages, "temperature": 0, "max_tokens": 16, "logprobs": True, "cache_prompt": False} | chosen
+        answer = call("POST", f"{url}/chat/completions", body)
+        answer.raise_for_status()
+        choice = answer.json()["choices"][0]
+        told = (choice.get("logprobs") or {}).get("content") or []
+        return json.dumps(choice["message"].get("content")), [t["logprob"] for t in told]
+
+    def apart(a: tuple, b: tuple) -> float:
+        return math.inf if a[0] != b[0] else max((abs(x - y) for x, y in zip(a[1], b[1])), default=0.0)
+
+    told = [[ask(who, messages) for who in (base, base, theta)] for messages in prompts]
+    noise, moved = max(apart(a, b) for a, b, _ in told), max(apart(a, c) for a, _, c in told)
+    if not moved > 2 * noise + 1e-6:
+        raise TrainError("not applied", f"{url} answers as theta what it answers as the base (apart by {moved:g}, the base "
+                         f"from itself by {noise:g})")
+    return moved
+
+
+def advance(shard: Path, out: Path, model: str, python: str, url: str, served: str, **more: object) -> str | None:
+    """theta_k -> theta_k+1 at a vLLM server: train, load, canary. Returns the new model's name there, that of the folder `out`;
+    None: nothing to train on, theta_k stays. served: the base's name there. more: train's. Raises TrainError, theta_k stays."""
+    if train(shard, out, model, python, **more) is None:
+        return None
+    prompts = [addressed(json.loads(line)["prompt"], "") for line in shard.read_text(encoding="utf-8").splitlines()[:3]]
+    publish(url, out.name, out)
+    canary(url, {"model": served}, {"model": out.name}, prompts)
+    return out.name
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tools.lora", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: (print(f"tools.lora: {message}", file=sys.stderr), sys.exit(2))
+    parser.add_argument("shard", type=Path)
+    parser.add_argument("--model", required=True, help="the base: a folder, a .gguf file, or a name that transformers can fetch")
+    parser.add_argument("--out", type=Path, required=True, help="the adapter's folder; a server calls it by the folder's name")
+    parser.add_argument("--trainer-python", default=sys.executable, help="the Python that has torch, transformers and peft")
+    parser.add_argument("--mode", choices=sorted(MODES), default="soft")
+    parser.add_argument("--base-url", default="", help="a vLLM server that shall load it")
+    parser.add_argument("--served", default="base", help="the base's name at that server")
+    parser.add_argument("--set", type=lambda text: dict(json.loads(text)), default={}, metavar="JSON",
+                        help="other settings: '{\"r\": 16}'")
+    args = parser.parse_args(argv)
+    what, more = (args.shard, args.out, args.model, args.trainer_python), {"mode": args.mode, **args.set}
+    try:
+        made = advance(*what, args.base_url, args.served, **more) if args.base_url else train(*what, **more)
+    except (BadInput, OSError) as e:
+        print(f"tools.lora: {e}", file=sys.stderr)
+        return 2
+    print(json.dumps(made) if made else "no row to train on: theta stays")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
