@@ -107,7 +107,7 @@ def train(model: str, last: Path | None, shards: list[Path], out: Path, python: 
         more = {"init": str(adapter(last))} if last else {}
         return advance(shards[-1], adapter(out), base, python, url, served=model, **more) is not None
     first = model.partition(":")[2]
-    warm = [Path(first).with_suffix(".jsonl")] if first else []          # beside theta_0: without it theta forgets its warm-up
+    warm = [Path(first).with_suffix(".jsonl")] if first else []          # beside theta_0, not to be forgotten
     theta, rows = Theta.load(str(last / "theta.npz") if last else first), read_rows(shards[-1])
     old = [row for shard in [*warm, *shards[:-1]] for row in read_rows(shard)]
     fit(theta, rows + old[::-(-len(old) // max(1, len(rows))) or 1])
