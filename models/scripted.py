@@ -230,11 +230,26 @@ class Turn:
         view = self.view
         order = next((m.groups() for t in view.texts.values() if (m := ORDER.search(t))), ())
         named = [next((c for c, t in view.texts.items() if c[0] == view.place and word in t and not ORDER.search(t)), None) for word in order]
-        if not order or None in named or not any(view.kind(c) == "boulder" for c in view.maps[view.place]):
+        if not any(view.kind(c) == "boulder" for c in view.maps[view.place]):
             return None
+        if not order or None in named:
+            return self.by_trial()
         done = [c for c in view.uses if c in named]
         right = next(n for n in (2, 1, 0) if done[len(done) - n:] == named[:n])
         return named[right][1:]
+
+    def by_trial(self) -> tuple[int, int] | None:
+        """Things here click into place or reset, and nothing tells their order: one that has not failed after those that hold."""
+        view, held, bad = self.view, [], set()
+        for cell, said in zip(view.uses, view.said):
+            if "reset" in said.lower():
+                bad.add((*held, cell))
+                held = []
+            elif "click" in said.lower():
+                held.append(cell)
+        things = [view.at(c) for c in sorted(view.maps[view.place]) if view.kind(c) == "sign"]
+        untold = lambda c: re.search("click|reset|^$", view.texts.get(c, ""), re.I)
+        return next((c[1:] for c in things if (held or bad) and untold(c) and c not in held and (*held, c) not in bad), None)
 
     def found(self) -> dict[str, int]:
         """Places that a door leads to -> when they were found, as memory tells; 999: just now."""
