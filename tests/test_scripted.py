@@ -135,7 +135,7 @@ def test_a_milestone_that_is_not_where_it_was_is_looked_for():
 
 
 def test_the_refiner_notes_where_progress_was_made():
-    window = """[7] orchestrator at ROOM (2, 1): press_buttons -> {"trace": ["A at 'N' (3, 1): text: Go on!"]} MILESTONES met them
+    window = """[7] orchestrator at ROOM (2, 2): press_buttons -> {"trace": ["UP '.' (2, 2) -> (2, 1)", "A at 'N' (3, 1): text: Go on!"]} MILESTONES met them
 [8] orchestrator at ROOM (2, 1): press_buttons -> {"trace": ["DOWN 'D' (2, 1) -> HUT (0, 2)"]} MILESTONES left the room
 [9] orchestrator at HUT (0, 2): press_buttons -> {"trace": ["UP '~' (0, 1): a battle begins: A"]}
 [10] orchestrator at HUT (0, 2): press_buttons -> {"trace": ["A: text closed"]} MILESTONES won"""
