@@ -2,8 +2,9 @@
 
 From (symbol, direction, did the player move) it learns which symbols let a step through, in which directions, which carry
 two cells on, which lead away, and where battles begin, and writes that as the tables of a walking skill. From (move, foe's
-type, bar before and after) it learns which move to prefer and writes a fighting skill. Texts and doors become memory. Its
-first walker is thin: it goes straight and knows only what was seen; it is rewritten when walks fail.
+type, bar before and after) it learns which move to prefer and writes a fighting skill. Texts, doors and the places where a
+milestone was reached become memory. Its first walker is thin: it goes straight and knows only what was seen; it is rewritten
+when walks fail. The skills' sources lie in skills/; what is learned are their tables.
 """
 import json
 import re

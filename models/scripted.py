@@ -2,8 +2,9 @@
 
 It shows the mechanism and proves nothing about models. It reads only the messages it is sent, as any model would: the same
 messages and seed give the same reply. What it remembers is what its context holds; what it does with H follows from what H
-says. With a walking skill in the overview it calls it, without one it presses; what memory lists it does not look up again;
-objectives in memory it works through in their order; a fighting skill or a dialogue sub-agent it makes use of.
+says. With a walking skill in the overview it calls it, without one it presses; what memory lists it does not look up again,
+unless it was inherited from another run; objectives in memory, and inherited milestones, it works through in their order; a
+fighting skill or a dialogue sub-agent it makes use of. With no H but buttons it goes by what its last turns tell and by chance.
 """
 import json
 import random
