@@ -164,6 +164,15 @@ def test_a_hand_on_the_wall_comes_past_every_dead_end():
     assert been == {(i, j) for j, row in enumerate(maze) for i, c in enumerate(row) if c == "."}
 
 
+@pytest.mark.parametrize("points, said, goes", [(9, "I can mend you.", True), (20, "I can mend you.", False), (9, "Nice day.", False)])
+def test_hurt_it_looks_for_help(points, said, goes):
+    _, tools = first_messages()
+    messages = context(overview=f"- places/mem_1: ROOM (3, 1): 'N' says: {said}")
+    messages[-1]["content"] = messages[-1]["content"].replace("\n\nYour", f"\nParty: A (A) level 5 HP {points}/27 ok\n\nYour")
+    turn = Turn(0, messages, {t["function"]["name"]: t["function"]["parameters"] for t in tools})
+    assert (turn.healer() == (3, 1)) == goes and (turn.healer() is None) == (not goes)
+
+
 @pytest.mark.parametrize("order", ["ABC", "BCA", "CBA"])
 def test_an_order_that_nothing_tells_is_found_by_trial(order):
     """Against the puzzle itself: the right one clicks, a wrong one resets all."""
