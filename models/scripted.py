@@ -354,10 +354,11 @@ class Turn:
         view, (x, y) = self.view, self.view.pos
         ways = [(0, -1), (1, 0), (0, 1), (-1, 0)]
         front = ways.index(DIRECTION.get(view.facing.upper(), (0, -1)))
+        doors = random.Random(f"{self.seed} {view.text}").random() < 0.3                   # the text: its money and HP are never quite the same
         for way in (ways[(front + turn) % 4] for turn in (1, 0, 3, 2)):
             kind = view.kind((x + way[0], y + way[1]))
             shut = view.blocked[(view.at((x, y)), self.press.name(way))]
-            if kind in ("floor", "tall grass") and not shut or kind in ("door", "stairs") and self.rng.random() < 0.3:
+            if kind in ("floor", "tall grass") and not shut or kind in ("door", "stairs") and doors:
                 return f"press {self.press.name(way)}", *self.press([self.press.name(way)], "along the wall")
         return "press any way", *self.press([self.press.name(self.rng.choice(ways))], "no way on")
 
