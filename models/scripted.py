@@ -43,6 +43,7 @@ class Turn:
     def __init__(self, seed: int, messages: list[Message], tools: dict[str, dict]):
         self.seed, self.view, self.tools, self.press = seed, read_context(messages), tools, Presser(tools)
         self.overview = content(next(m for m in reversed(messages) if "Game State:" in content(m)))
+        self.told = "".join([str(seed), *map(content, messages)])
         self.rng = random.Random(f"{seed} {self.view.turns} {self.view.place} {self.view.pos} {sum(self.view.visits.values())}")
 
     def entry(self, name: str) -> str:
@@ -354,7 +355,7 @@ class Turn:
         view, (x, y) = self.view, self.view.pos
         ways = [(0, -1), (1, 0), (0, 1), (-1, 0)]
         front = ways.index(DIRECTION.get(view.facing.upper(), (0, -1)))
-        doors = random.Random(f"{self.seed} {view.text}").random() < 0.3                   # the text: its money and HP are never quite the same
+        doors = random.Random(self.told).random() < 0.3  # all that was told: one lap is like another but for the battles
         for way in (ways[(front + turn) % 4] for turn in (1, 0, 3, 2)):
             kind = view.kind((x + way[0], y + way[1]))
             shut = view.blocked[(view.at((x, y)), self.press.name(way))]
