@@ -45,6 +45,7 @@ class View:
     failed: Counter = field(default_factory=Counter)      # Cell -> how often a walk did not get there
     tries: Counter = field(default_factory=Counter)       # Cell -> for how many turns it was the target
     uses: list[Cell] = field(default_factory=list)        # things interacted with, in order
+    said: list[str] = field(default_factory=list)         # what each of them said
     texts: dict[Cell, str] = field(default_factory=dict)  # what a thing says, as far as memory's titles and the context tell
     shut: set[Cell] = field(default_factory=set)          # doors that could not be reached, as memory has it
     explored: set[str] = field(default_factory=set)
@@ -205,6 +206,7 @@ def read_results(text: str, view: View) -> None:
         cell = view.at((int(x), int(y)))
         view.used[cell], view.texts[cell] = view.turns, said
         view.uses.append(cell)
+        view.said.append(said)
         for known in [c for c in view.failed if c[0] == view.place]:                   # it may have opened a way
             del view.failed[known]
     for move in re.findall(r"A on ([A-Z][\w ]*?): text", text):

@@ -4,7 +4,8 @@
     .venv/bin/python -m tools.lora_demo --trainer-python .trainer/bin/python --out runs/lora
 
 The model is SmolLM2-135M-Instruct (models/local.py), the game is toy, and each turn is sent alone, without history. It proves
-the chain, not the play: both thetas are asked about the very states that were trained on.
+the chain, not the play: both thetas are asked about the very states that were trained on. In so few steps this model learns
+the form of a call (0 of 19 valid before, 19 after) and not yet where to go (6 of 19 as the teacher; no milestone).
 The teacher is the scripted model, which wanders. A state's last visit before a milestone is what led there: that step's row
 has the weight 0.97 ^ (steps to the milestone), all others 0.
 """
@@ -28,8 +29,7 @@ from tools.lora import canary, train
 SYSTEM = "Walk to the key k, then to the exit E. Answer with one call."
 TOOLS = {"move": spec("Walk one cell.", "direction", direction={"type": "string", "enum": list(MOVES)})}
 STEPS, MUTE, DISCOUNT = 60, 10, 0.97         # of a walk, at most; replies without a call that end it; of a row's weight, a step
-# Half of the layers, small steps, a high learning rate: little enough for a CPU, enough for twenty rows. With beta2 0.999 the
-# large gradients of the first steps, which learn a call's form, would keep the later ones, which learn the direction, small.
+# Half of the layers, small steps, a high learning rate: little enough for a CPU, enough for twenty rows to learn a call's form.
 SMALL = {"r": 16, "alpha": 32, "lr": 1e-3, "beta2": 0.95, "epochs": 7, "per_step": 2, "batch": 2, "max_length": 512,
          "targets": r".*layers\.(1[5-9]|2\d)\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
          "template": str(Path(__file__).parent.parent / "models" / "local.jinja")}
