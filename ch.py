@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -30,34 +30,33 @@ SKILL_PRESSES, CALLS, CLIP = 200, 8, 2_000   # presses a skill may make; calls a
 DRY = 50                             # actions of a dry run
 
 
+CRUD = {"action": {"type": "string", "enum": ["read", "add", "update", "delete"]},
+        "entries": {"type": "array", "items": {"type": "object"}, "maxItems": 20}, "reasoning": str}
+
+
 def spec(description: str, required: str, **properties: Any) -> tuple[str, dict]:
-    types = {str: {"type": "string"}, dict: {"type": "object"}, int: {"type": "integer"}}
-    return description, {"type": "object", "properties": {k: v if isinstance(v, dict) else types[v] for k, v in properties.items()},
+    """A tool: (description, JSON Schema of its arguments). A property is str, dict, a whole number's maximum, or a schema."""
+    kinds = {str: {"type": "string"}, dict: {"type": "object"}}
+    made = lambda p: {"type": "integer", "minimum": 1, "maximum": p} if isinstance(p, int) else p if isinstance(p, dict) else kinds[p]
+    return description, {"type": "object", "properties": {k: made(p) for k, p in properties.items()},
                          "required": required.split(), "additionalProperties": False}
 
 
-def whole(low: int, high: int) -> dict:
-    return {"type": "integer", "minimum": low, "maximum": high}
-
-
-CRUD = {"action": {"type": "string", "enum": ["read", "add", "update", "delete"]},
-        "entries": {"type": "array", "items": {"type": "object"}, "maxItems": 20}, "reasoning": str}
-RANGE = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
 STORES = {"process_memory": "memory", "process_skill": "skills", "process_subagent": "subagents"}
 TOOLS: dict[str, tuple[str, dict]] = {
     **{tool: spec(f"Read or edit your {part}. read, delete: [{{\"id\"}}] (no id reads the list); update: [{{\"id\", fields}}]; "
                   f"add: [fields]: {', '.join(f for f in SCHEMAS[part]['properties'] if f != 'protected')}.",
-                  "action entries reasoning", **CRUD)
-       for tool, part in STORES.items()},
+                  "action entries reasoning", **CRUD) for tool, part in STORES.items()},
     "run_skill": spec("Run a skill's code with args.", "skill_id reasoning", skill_id=str, args=dict, reasoning=str),
-    "run_code": spec("Run Python in the sandbox to look and calculate. It may not act.", "code reasoning", code=str, args=dict,
-                     reasoning=str),
-    "execute_custom_subagent": spec("Hand a task to a sub-agent, by id or with an inline config.", "reasoning", subagent_id=str,
-                                    config=dict, task=str, max_steps=whole(1, 50), reasoning=str),
-    "process_trajectory_history": spec("Ask a question about your own earlier steps.", "window_range directive", directive=str,
-                                       window_range=RANGE),
-    "evolve_harness": spec("Have the refiner edit your harness now, from the last num_steps steps.", "reasoning", reasoning=str,
-                           num_steps=whole(1, 200)),
+    "run_code": spec("Run Python in the sandbox to look and calculate. It may not act.", "code reasoning",
+                     code=str, args=dict, reasoning=str),
+    "execute_custom_subagent": spec("Hand a task to a sub-agent, by id or with an inline config.", "reasoning",
+                                    subagent_id=str, config=dict, task=str, max_steps=50, reasoning=str),
+    "process_trajectory_history": spec(
+        "Ask a question about your own earlier steps.", "window_range directive", directive=str,
+        window_range={"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}),
+    "evolve_harness": spec("Have the refiner edit your harness now, from the last num_steps steps.", "reasoning",
+                           reasoning=str, num_steps=200),
 }
 RETURN = spec("End this sub-agent and hand control back.", "reasoning", reasoning=str)
 ACTING = {"run_skill", "execute_custom_subagent"}        # beside the environment's own tools these can change the game
@@ -163,10 +162,6 @@ def no(error: str, **more: Any) -> dict:
     return {"success": False, "error": error, **more}
 
 
-def missing(what: str, id: str, there: Iterable[str]) -> str:
-    return f"no {what} {id[:80]!r}; there are {', '.join(list(there)[:30]) or 'none'}"
-
-
 class Agent:
     """The orchestrator and its sub-agents: one H, one environment, one list of steps."""
 
@@ -196,8 +191,8 @@ class Agent:
         reply = self.ask("agent" if who == MAIN else "subagent", messages, listed)
         self.t += 1
         t = self.t
-        results = [clip(self.carry_out(call, tools, t, depth)) if i < CALLS else no(f"not carried out: a reply may hold {CALLS} calls")
-                   for i, call in enumerate(reply.calls)]
+        over = no(f"not carried out: a reply may hold {CALLS} calls")
+        results = [clip(self.carry_out(c, tools, t, depth)) if i < CALLS else over for i, c in enumerate(reply.calls)]
         progress, pos = self.env.observe().state["progress"], world.state.get("player_position", {})
         place = f"{world.state.get('location', '')} ({pos.get('x')}, {pos.get('y')})"
         step = Step(t, who, version, obs, world.key, place, digest(messages, listed), reply, results, progress["presses"],
@@ -238,7 +233,7 @@ class Agent:
         if not id:
             return {k: label(v) for k, v in list(store.items())[:ENTRIES]}
         if id not in store:
-            raise EditError(missing(f"entry of {part}", id, store))
+            raise EditError(f"no entry {id[:80]!r} in {part}; there are {', '.join(list(store)[:30]) or 'none'}")
         if part == "memory":
             self.harness.used(id, True, t)
         return {"id": id, **asdict(store[id])}
@@ -261,10 +256,8 @@ class Agent:
 
     def game_tools(self, act: Callable[[str, dict], dict]) -> dict[str, Callable]:
         """The skill API; `act(name, args)` carries out an action, or does not."""
-        def action(name: str) -> Callable:
-            names = self.env.tools[name][1]["properties"]
-            return lambda *values, **args: act(name, {"reasoning": "skill"} | dict(zip(names, values)) | args)
-
+        names = lambda tool: self.env.tools[tool][1]["properties"]
+        action = lambda n: lambda *values, **args: act(n, {"reasoning": "skill"} | dict(zip(names(n), values)) | args)
         look = lambda read: lambda: read(self.env.observe())
         return {n: action(n) for n in self.env.tools} | {n: look(read) for n, (_, read) in LOOK.items()}
 
@@ -304,14 +297,14 @@ class Agent:
             return result
 
         done = self.sandbox.run(code, args, self.game_tools(act), seed=self.seed * 1_000_003 + t)
-        return {"success": not done.error, **({"presses": presses, "trace": trace[-40:]} if may_act else {}),
-                **({"stdout": done.stdout} if done.stdout else {}),
-                **({"error": done.error, "line": done.line, "traceback": done.traceback} if done.error else {"result": done.result})}
+        end = {"error": done.error, "line": done.line, "traceback": done.traceback} if done.error else {"result": done.result}
+        acted = {"presses": presses, "trace": trace[-40:]} if may_act else {}
+        return {"success": not done.error, **acted, **({"stdout": done.stdout} if done.stdout else {}), **end}
 
     def run_skill(self, args: dict, t: int, depth: int) -> dict:
         id, skill = args["skill_id"], self.harness.skills.get(args["skill_id"])
         if skill is None:
-            return no(missing("skill", id, self.harness.skills))
+            return no(f"no skill {id[:80]!r}; there are {', '.join(self.harness.skills) or 'none'}")
         if not skill.code:
             self.harness.used(id, True, t)
             text = skill.instructions or skill.description
@@ -337,23 +330,22 @@ class Agent:
                 return no(f"config: {wrong}")
             sub = SubAgent(**inline)
         if sub is None:
-            return no(missing("sub-agent", id, self.harness.subagents))
+            return no(f"no sub-agent {id[:80]!r}; there are {', '.join(self.harness.subagents) or 'none'}")
         if depth >= 2:
             return no("a sub-agent's sub-agent may not call another")
-        tools = {n: s for n, s in self.all_tools.items() if n in (sub.available_tools or self.env.tools)} | {"return_control": RETURN}
+        own = {n: s for n, s in self.all_tools.items() if n in (sub.available_tools or self.env.tools)}
         text = "\n".join(filter(None, (sub.system_instructions, sub.directive))) or sub.description or sub.name
         system = fill("subagent", name=sub.name, instructions=text, task=args.get("task") or args["reasoning"],
                       return_condition=sub.return_condition or "the task is done")
         limit = 1 if sub.handler_type == "one_step" else min(int(sub.max_turns), args.get("max_steps", 50))
         who, turns, final = f"{id}@{t}", 0, ""
         while turns < limit and not final:
-            step = self.turn(who, system, tools, depth + 1)
+            step = self.turn(who, system, {**own, "return_control": RETURN}, depth + 1)
             turns += 1
             final = next((c.args["reasoning"] for c, r in zip(step.reply.calls, step.results)
                           if c.name == "return_control" and r["success"]), "")
         if args.get("subagent_id"):
-            ok = bool(final) or limit == 1
-            self.harness.used(id, ok, t, f"used up its {limit} turns")
+            self.harness.used(id, bool(final) or limit == 1, t, f"used up its {limit} turns")
         del self.threads[who]
         return {"success": True, "subagent_name": sub.name, "turns_taken": turns, "hit_safety_cap": not final and limit > 1,
                 "final_reasoning": final or step.reply.text}
