@@ -36,8 +36,11 @@ CRUD = {"action": {"type": "string", "enum": ["read", "add", "update", "delete"]
 
 def spec(description: str, required: str, **properties: Any) -> tuple[str, dict]:
     """A tool: (description, JSON Schema of its arguments). A property is str, dict, a whole number's maximum, or a schema."""
-    kinds = {str: {"type": "string"}, dict: {"type": "object"}}
-    made = lambda p: {"type": "integer", "minimum": 1, "maximum": p} if isinstance(p, int) else p if isinstance(p, dict) else kinds[p]
+    def made(p: Any) -> dict:
+        if isinstance(p, type):
+            return {"type": {str: "string", dict: "object"}[p]}
+        return {"type": "integer", "minimum": 1, "maximum": p} if isinstance(p, int) else p
+
     return description, {"type": "object", "properties": {k: made(p) for k, p in properties.items()},
                          "required": required.split(), "additionalProperties": False}
 
@@ -146,7 +149,7 @@ def context(system: str, overview: str, thread: list[Step], obs: str | None, fra
     last = max(i for i, m in enumerate(messages) if m["role"] == "user" and not m["content"].startswith(NUDGE))
     # The overview comes last: all before it is the same in the next request, so a server's prefix cache holds it.
     content = f"{messages[last]['content']}\n\n{overview}" if overview else messages[last]["content"]
-    messages[last] = {"role": "user", "content": content if frame is None else [{"type": "text", "text": content}, picture(frame)]}
+    messages[last]["content"] = content if frame is None else [{"type": "text", "text": content}, picture(frame)]
     return messages
 
 

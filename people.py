@@ -21,7 +21,7 @@ from harness import __doc__ as USAGE
 from models import Message, ModelError, Reply, Usage
 from runlog import BadInput, append_row, locked, read_rows
 
-PERSON = "(a person)"
+PERSON, PEOPLE = "(a person)", ("human", "undo")          # as a model; as the authors of edits
 DELTA = {"type": "array", "maxItems": 40, "items": {
     "type": "object", "additionalProperties": False, "required": ["op", "part"], "properties": {
         "op": {"enum": ["create", "update", "delete"]}, "part": {"enum": ["prompt", *PARTS]}, "id": {"type": "string"},
@@ -102,6 +102,14 @@ def by_hand(folder: Path) -> list[Edit]:
         return changes(row, old, fold(log), by="human", step=step, why=why)
     except (ValueError, KeyError, TypeError, AttributeError, EditError) as e:
         raise BadInput(f"{path}, edited by hand, is not accepted: {e}; correct it, or delete it and it is written anew") from None
+
+
+def pending(folder: Path, head: dict) -> list[Edit]:
+    """Edits that a person made while the run was stopped and that are not in its checkpoint `head`: they come after the log."""
+    kept = len(read_rows(folder / "edits.jsonl", head.get("sizes", {}).get("edits.jsonl", 0)))
+    late = [asdict(e) for e in read_edits(folder / "edits.jsonl")[kept:] if e.by in PEOPLE]
+    unique = {json.dumps(row | {"version": 0}, sort_keys=True): row for row in head.get("people", []) + late}
+    return [Edit(**row) for row in unique.values()]
 
 
 def add(folder: Path, edits: list[Edit]) -> None:

@@ -179,7 +179,8 @@ def signatures(window: list[Step]) -> list[Signature]:
         for steps, text in detect(window):
             rows = [step for step in window if step.t in steps]
             names = tuple(dict.fromkeys(c.name for row in rows for c in row.reply.calls))
-            found.append(Signature(detect.__name__, severity, steps, text, names, tuple(dict.fromkeys(row.place for row in rows))))
+            places = tuple(dict.fromkeys(row.place for row in rows))
+            found.append(Signature(detect.__name__, severity, steps, text, names, places))
     return found
 
 

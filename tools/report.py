@@ -227,7 +227,8 @@ def skills(log: Log) -> str:
     called, good = Counter(id for id, _ in ran), Counter(id for id, ok in ran if ok)
     fixed = Counter(e.id for e in mine if e.op == "update" and "code" in e.after)
     gone = {e.id: e.step for e in mine if e.op == "delete"}
-    rows = [[id, e.by, e.step, called[id], good[id], fixed[id], gone.get(id, "-"), e.after["name"]] for id, e in sorted(first.items())]
+    rows = [[id, e.by, e.step, called[id], good[id], fixed[id], gone.get(id, "-"), e.after["name"]]
+            for id, e in sorted(first.items())]
     some = lambda count: sum(id in count for id in first)
     funnel = (f"  {len(first)} created, {some(called)} called, {some(good)} succeeded, {some(fixed)} repaired, "
               f"{len(first) - some(called)} never called, {some(gone)} deleted")
