@@ -6,21 +6,18 @@ instructions, tools and history. The context is a pure function of H, the turns 
 Departure from the paper: the observation is sent again only after a call that can change the game; a call that only reads
 or edits H is answered in the same conversation, so that the line of thought is kept.
 """
-import base64
-import io
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
-
-import numpy as np
-from PIL import Image
 
 from env import Env, Observation, Step
 from harness import ENTRIES, SCHEMAS, EditError, Edit, Harness, SubAgent, label, problems
 from models import NUDGE, Call, Reply, digest, fill
+from models.vision import picture
 from reuse import overview, placed
 from sandbox import Sandbox, ToolRefused, source
 
@@ -30,38 +27,18 @@ SKILL_PRESSES, CALLS, CLIP = 200, 8, 2_000   # presses a skill may make; calls a
 DRY = 50                             # actions of a dry run
 
 
-CRUD = {"action": {"type": "string", "enum": ["read", "add", "update", "delete"]},
-        "entries": {"type": "array", "items": {"type": "object"}, "maxItems": 20}, "reasoning": str}
-
-
-def spec(description: str, required: str, **properties: Any) -> tuple[str, dict]:
-    """A tool: (description, JSON Schema of its arguments). A property is str, dict, a whole number's maximum, or a schema."""
-    def made(p: Any) -> dict:
-        if isinstance(p, type):
-            return {"type": {str: "string", dict: "object"}[p]}
-        return {"type": "integer", "minimum": 1, "maximum": p} if isinstance(p, int) else p
-
-    return description, {"type": "object", "properties": {k: made(p) for k, p in properties.items()},
-                         "required": required.split(), "additionalProperties": False}
-
-
 STORES = {"process_memory": "memory", "process_skill": "skills", "process_subagent": "subagents"}
-TOOLS: dict[str, tuple[str, dict]] = {
-    **{tool: spec(f"Read or edit your {part}. read, delete: [{{\"id\"}}] (no id reads the list); update: [{{\"id\", fields}}]; "
-                  f"add: [fields]: {', '.join(f for f in SCHEMAS[part]['properties'] if f != 'protected')}.",
-                  "action entries reasoning", **CRUD) for tool, part in STORES.items()},
-    "run_skill": spec("Run a skill's code with args.", "skill_id reasoning", skill_id=str, args=dict, reasoning=str),
-    "run_code": spec("Run Python in the sandbox to look and calculate. It may not act.", "code reasoning",
-                     code=str, args=dict, reasoning=str),
-    "execute_custom_subagent": spec("Hand a task to a sub-agent, by id or with an inline config.", "reasoning",
-                                    subagent_id=str, config=dict, task=str, max_steps=50, reasoning=str),
-    "process_trajectory_history": spec(
-        "Ask a question about your own earlier steps.", "window_range directive", directive=str,
-        window_range={"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}),
-    "evolve_harness": spec("Have the refiner edit your harness now, from the last num_steps steps.", "reasoning",
-                           reasoning=str, num_steps=200),
-}
-RETURN = spec("End this sub-agent and hand control back.", "reasoning", reasoning=str)
+
+
+def own_tools() -> dict[str, tuple[str, dict]]:
+    """The agent's own tools, from prompts/tools.json; the fields of H's entries follow from their dataclasses."""
+    fields = lambda tool: ", ".join(f for f in SCHEMAS[STORES[tool]]["properties"] if f != "protected") if tool in STORES else ""
+    rows = json.loads((Path(__file__).parent / "prompts" / "tools.json").read_text(encoding="utf-8"))
+    return {name: (said.replace("{fields}", fields(name)), rules) for name, (said, rules) in rows.items()}
+
+
+TOOLS = own_tools()
+RETURN = TOOLS.pop("return_control")                     # a sub-agent's
 ACTING = {"run_skill", "execute_custom_subagent"}        # beside the environment's own tools these can change the game
 
 # The skill API: what code may look at. With the environment's actions it is all that a skill can call, and what the prompts tell.
@@ -99,24 +76,6 @@ def unfit(call: Call, tools: dict[str, tuple[str, dict]]) -> str:
 
 def tool_list(tools: dict[str, tuple[str, dict]]) -> list[dict]:
     return [{"type": "function", "function": {"name": n, "description": d, "parameters": s}} for n, (d, s) in tools.items()]
-
-
-def picture(frame: Any) -> dict:
-    """A frame (height, width, 3) uint8 as an image part at twice its size."""
-    out, image = io.BytesIO(), Image.fromarray(frame)
-    image.resize((image.width * 2, image.height * 2), Image.Resampling.NEAREST).save(out, "PNG")
-    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()}}
-
-
-HALVES = np.full((64, 64, 3), (0, 0, 255), np.uint8)                     # blue, its left half yellow
-HALVES[:, :32] = (255, 255, 0)
-PROBE = [{"role": "user", "content": [
-    {"type": "text", "text": "Which colour is this picture's left half, and which its right half? Two words."}, picture(HALVES)]}]
-
-
-def saw(reply: Reply) -> bool:
-    """Whether the answer to PROBE names both colours in order."""
-    return re.search(r"yellow.*blue", reply.text, re.I | re.S) is not None
 
 
 def history(thread: list[Step]) -> list[Step]:

@@ -323,5 +323,5 @@ def rollback(harness: Harness, edits: list[Edit], steps: list[Step], refinements
         return []
     why = f"{after} refinements since step {since} found the world stalled: back to version {good.version}, which reached "
     why += ", ".join(good.milestones)
-    target = fold((e for e in edits if e.version <= good.version), harness.tools)
-    return changes(target.to_json(), harness, harness, by="guard", step=step, why=why)
+    target = fold(e for e in edits if e.version <= good.version).to_json()
+    return changes(target, harness, harness, by="guard", step=step, why=why)

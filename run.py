@@ -28,11 +28,12 @@ try:
     from PIL import Image
     from tqdm import tqdm
 
-    from ch import MAIN, PROBE, Agent, saw, skill_api
+    from ch import MAIN, Agent, skill_api
     from env import Env, Step
     from guard import Guard, commit, rollback
     from harness import Edit, Uses, fold, read_edits
     from models import Model, ModelError, Usage
+    from models.vision import PROBE, saw
     from people import PEOPLE, pending, review, take_up
     from prm import model_judge, rule_judge
     from refiner import Schedule, refine
