@@ -565,7 +565,7 @@ def test_the_scripted_model_writes_down_both_planted_failures(tmp_path, capsys):
 def answers(monkeypatch, **parts):
     """A model that answers the passes named with that, twice; the others with no change."""
     def reply(messages, tools):
-        part = next(p for p, (name, _) in evolve.WHAT.items() if f"you edit the {name}:" in messages[0]["content"])
+        part = next(p for p, name in evolve.NAMES.items() if f"you edit the {name}:" in messages[0]["content"])
         answer = parts.get(part, {"prompt": None} if part == "prompt" else {})
         return Reply(answer if isinstance(answer, str) else json.dumps(answer))
     monkeypatch.setattr(evolve, "open_model", lambda *a, **k: reply)
