@@ -49,7 +49,7 @@ GOOD = {
 # -- H <-> files
 
 NASTY = {
-    "prompt": "---\nharness_tools: [1]\n---\nodd\n",
+    "prompt": "---\nharness: {\"tools\": [1]}\n---\nodd\n",
     "tools": ["move"],
     "memory": {
         "mem_0001": {"title": "two\nlines", "content": "## not a topic\n\\## nor this\n<!-- x -->\n", "tags": ["a,b", "-"]},
@@ -96,30 +96,17 @@ def test_what_people_wrote_keeps_its_form_when_something_else_changes(tmp_path):
     row["subagents"]["reader"]["max_turns"] = 9
     new = w.to_files(row, old)
     assert {p for p in new if new[p] != old.get(p)} == {"memory/NOTES.md", "sub_agents/reader/AGENT.md"}
-    assert "model: small" in new["sub_agents/reader/AGENT.md"] and "max_turns: 9" in new["sub_agents/reader/AGENT.md"]
+    assert "model: small" in new["sub_agents/reader/AGENT.md"] and '"max_turns": 9' in new["sub_agents/reader/AGENT.md"]
     assert new["memory/NOTES.md"].startswith("# What we know\n\n## tests\nRun them with `make test`.\n\n## data\n<!--")
     assert w.clean(w.parse(new)[0]) == w.clean(row)
     del row["skills"]["add-up"]
     assert not [p for p in w.to_files(row, old) if "add-up" in p]
 
 
-@pytest.mark.parametrize(
-    "raw, kind, value",
-    [
-        ("plain words", "string", "plain words"),
-        ('"a\\nb"', "string", "a\nb"),
-        ("'it''s'", "string", "it's"),
-        ("true", "string", "true"),
-        (">\n  folded\n  text", "string", "folded text"),
-        ("12", "integer", 12),
-        ("[a, b]", "array", ["a", "b"]),
-        ("Read, Grep", "array", ["Read", "Grep"]),
-        ("\n  - a\n  - b", "array", ["a", "b"]),
-        ('["a,b"]', "array", ["a,b"]),
-    ],
-)
-def test_front_matter_as_people_write_it(raw, kind, value):
-    assert w.decode(raw, kind) == value
+@pytest.mark.parametrize("raw, value", [
+    ("plain words", "plain words"), ('"a\\nb"', "a\nb"), ("'it''s'", "it's"), ("true", "true"), (">\n  folded\n  text", "folded text")])
+def test_front_matter_as_people_write_it(raw, value):
+    assert w.value(f"name: x\ndescription: {raw}\nlicense: MIT\n", "description") == value
 
 
 @pytest.mark.parametrize("files, words", [
@@ -135,7 +122,7 @@ def test_front_matter_as_people_write_it(raw, kind, value):
     ({".agents/skills/add--up/SKILL.md": skill(name="add--up", body="")}, "name 'add--up' must be"),
     ({".agents/skills/add-up/SKILL.md": skill(description="")}, "description must have"),
     ({".agents/skills/add-up/SKILL.md": skill(description="x" * 1_025)}, "description must have"),
-    ({".agents/skills/add-up/SKILL.md": skill(more="importance: 9\n")}, "importance: 9 is greater"),
+    ({".agents/skills/add-up/SKILL.md": skill(more='harness: {"importance": 9}\n')}, "importance: 9 is greater"),
     ({".agents/skills/other/notes.md": "x"}, "no SKILL.md beside it"),
     ({".agents/skills/add-up/scripts/add.py": "def f(:\n"}, "add.py: does not compile"),
     ({".agents/skills/add-up/scripts/add.py": "x = 1\0"}, "add.py: does not compile"),

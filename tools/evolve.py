@@ -24,7 +24,7 @@ from runlog import BadInput, Recorder, append_line, append_row, read_rows, write
 from signatures import Signature
 from tools.bootstrap import merge
 from tools.foreign import Log, read_log
-from tools.workspace import Files, check, diff, entries, notes, parse, read_tree, to_files, write_tree
+from tools.workspace import DEFAULT, Files, check, diff, entries, notes, parse, read_note, read_tree, to_files, write_tree
 
 NAMES = {"prompt": "policy", "subagents": "sub-agents", "skills": "skills", "memory": "memory"}
 
@@ -53,7 +53,8 @@ def verdicts(path: Path) -> dict[str, Signature]:
 def fold_notes(harness: Harness, path: Path) -> str:
     """The notes that a session left: a known topic is replaced, a new one appended. Returns a line of the report."""
     ids, log, row = {e.title: id for id, e in harness.memory.items()}, Log(path.stem), {}
-    for n, (entry, _) in enumerate(notes(path.read_text(encoding="utf-8", errors="replace"))[1]):
+    for n, chunk in enumerate(notes(path.read_text(encoding="utf-8", errors="replace"))[1]):
+        entry, _ = read_note(chunk)
         title = log.clip(entry["title"], 200)
         id = ids.setdefault(title, f"mem_{harness.counts.get('memory', 0) + n + 1:04d}")
         if id not in harness.memory or not harness.memory[id].protected:
@@ -64,9 +65,9 @@ def fold_notes(harness: Harness, path: Path) -> str:
 
 def usable(files: Files) -> Files:
     """A tree without the entries that H can't hold (a text that is too long, a value out of range): they stay as they are."""
-    for part, path, _, entry in list(entries(files)):
+    for part, path, entry in list(entries(files)):
         try:
-            imported({part: {"x": entry}})
+            imported({part: {"x": {k: v for k, v in entry.items() if k in DEFAULT[part]}}})
         except EditError:
             files = {p: t for p, t in files.items() if part == "memory" or not p.startswith(os.path.dirname(path) + "/")}
     return files

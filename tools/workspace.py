@@ -2,16 +2,15 @@
 
 AGENTS.md is p, sub_agents/<name>/AGENT.md a sub-agent, .agents/skills/<name>/SKILL.md a skill, its code the script that it
 names first or scripts/<name>.py, memory/NOTES.md the memory, one `## topic` a note (the layout of Continual Harness's evolver
-for coding agents). H -> tree -> H loses nothing: a field with no place of its own stands in the front matter, a note's in a
-comment. What is written keeps every file, key and line that it need not change; links are never followed. Not in H: other
-scripts of a skill, which stay as they are.
+for coding agents). H -> tree -> H loses nothing: what a file or a note does not say by itself stands in it as JSON, under the
+key `harness` of the front matter or in a comment. What is written keeps every file, key and line that it need not change; links
+are never followed. Not in H: other keys of the front matter and other scripts of a skill, which stay as they are.
 """
 import contextlib
 import difflib
 import json
 import os
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from harness import ID, PARTS, SCHEMAS, EditError, imported
 from runlog import BadInput, write_atomic
 
-POLICY, NOTES, TOOLS = "AGENTS.md", "memory/NOTES.md", "harness_tools"       # TOOLS: its front matter, where H limits them
+POLICY, NOTES = "AGENTS.md", "memory/NOTES.md"
 FILE = {"subagents": ("sub_agents", "AGENT.md"), "skills": (".agents/skills", "SKILL.md")}      # part -> its folder, its file
 BODY = {"subagents": "system_instructions", "skills": "instructions", "memory": "content"}      # part -> the field that is text
 TITLE = {"subagents": "name", "skills": "name", "memory": "title"}
@@ -31,26 +30,21 @@ Files = dict[str, str]                                   # path in the tree -> t
 
 # -- tree -> H
 
-def front(text: str) -> tuple[dict[str, str], str]:
-    """The front matter, key -> raw value (lines that go on included), and the text after it."""
-    found, keys, last = re.match(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)", text, re.S | re.M), {}, ""
-    for line in found[1].rstrip("\r\n").split("\n") if found else []:
-        if key := re.match(r"([\w-]+):(?:[ \t]+(.*))?$", line.rstrip("\r")):
-            last = key[1]
-            keys[last] = key[2] or ""
-        elif last:
-            keys[last] += "\n" + line
-    return keys, text[found.end():] if found else text
+KEY = r"^{}:[ \t]*(.*(?:\n[ \t]+.*)*)\n?"                # a key of the front matter, its value with the lines that go on
 
 
-def decode(raw: str, kind: str = "string") -> Any:
-    """A raw value of the front matter as a field of that JSON Schema type: JSON, or the plain YAML that people write."""
+def front(text: str) -> tuple[str, str]:
+    """The front matter, without its fences, and the text after it."""
+    found = re.match(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)", text, re.S | re.M)
+    return (found[1], text[found.end():]) if found else ("", text)
+
+
+def value(head: str, key: str) -> Any:
+    """A key of the front matter: JSON, or the plain YAML that people write; '' where it is missing."""
+    raw = (re.search(KEY.format(key), head, re.M) or ["", ""])[1]
     with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(raw)
-        if {str: "string", int: "integer", list: "array", bool: "boolean"}.get(type(value)) == kind:
-            return value
-    if kind == "array":
-        return [w for w in (w.strip(" '\"-") for w in re.split(r"[,\n]", raw.strip().strip("[]"))) if w]
+        if isinstance(found := json.loads(raw), (str, dict)):
+            return found
     plain = " ".join(re.sub(r"^[|>][-+]?\n", "", raw).split())           # a block's lines become one
     return plain[1:-1].replace("''", "'") if re.fullmatch(r"'.*'", plain) else plain
 
@@ -82,17 +76,20 @@ def slug(name: str, taken: Iterable[str] = ()) -> str:
     return next(s for s in [base, *(f"{base}-{n}" for n in range(2, 999))] if s not in taken)
 
 
-def notes(text: str) -> tuple[str, list[tuple[dict, str]]]:
-    """NOTES.md -> what stands before the first note, and each note: its fields (with "id", if it has one) and its own text."""
+def notes(text: str) -> tuple[str, list[str]]:
+    """NOTES.md -> what stands before the first note, and the notes."""
     head, *chunks = re.split(r"^(?=## )", text, flags=re.M)
-    out = []
-    for chunk in chunks:
-        title, _, body = chunk[3:].partition("\n")
-        keys, ours = {}, re.match(r"<!-- (\{.*\}) -->\n?", body)
-        with contextlib.suppress(ValueError, RecursionError):            # then it is a person's own comment
-            keys, body = (json.loads(ours[1]), body[ours.end():]) if ours else ({}, body)
-        out.append(({"title": title.strip()[:200], "source": "orchestrator", "content": body.strip("\r\n")} | keys, chunk))
-    return head, out
+    return head, chunks
+
+
+def read_note(chunk: str) -> tuple[dict, dict]:
+    """What a note says, and the JSON of its comment."""
+    title, _, body = chunk[3:].partition("\n")
+    row, ours = {}, re.match(r"<!-- (\{.*\}) -->\n?", body)
+    with contextlib.suppress(ValueError, RecursionError):                # then it is a person's own comment
+        row, body = (json.loads(ours[1]), body[ours.end():]) if ours else ({}, body)
+    title = title.strip()[:200]
+    return {"id": title, "title": title, "source": "orchestrator", "content": body.strip("\r\n")}, row
 
 
 def script(path: str, text: str) -> str:
@@ -101,35 +98,31 @@ def script(path: str, text: str) -> str:
     return f"{folder}/{named[0] if named else f'scripts/{os.path.basename(folder)}.py'}"
 
 
-def entries(files: Files) -> Iterator[tuple[str, str, Any, dict]]:
-    """(part, where it stands: its path, or a note's text; its id or name, its fields) of each entry of a tree."""
+def entries(files: Files) -> Iterator[tuple[str, str, dict]]:
+    """(part, where it stands: its path, or a note's text; its fields and "id") of each entry of a tree."""
     for part, (top, file) in FILE.items():
-        rules = SCHEMAS[part]["properties"]
         for path in sorted(p for p in files if re.fullmatch(rf"{re.escape(top)}/[^/]+/{file}", p)):
-            keys, text = front(files[path])
-            name = path.split("/")[-2]
-            entry = {"source": "human"} | {k: decode(v, rules[k]["type"]) for k, v in keys.items() if k in rules}
-            entry |= {"name": decode(keys.get("title", name)), BODY[part]: text.removesuffix("\n"),
-                      "description": decode(keys.get("full_description", keys.get("description", "")))}
-            if part == "skills" and (code := files.get(script(path, text))):
-                entry["code"] = code.removesuffix("\n")
-            yield part, path, decode(keys.get("id", name)), entry
-    for entry, chunk in notes(files.get(NOTES, ""))[1]:
-        id = entry.pop("id", entry["title"])
-        yield "memory", chunk, id, {k: v for k, v in entry.items() if k in SCHEMAS["memory"]["properties"]}
+            (head, text), name = front(files[path]), path.split("/")[-2]
+            code = {"code": files.get(script(path, text), "").removesuffix("\n")} if part == "skills" else {}
+            plain = {"id": name, "name": name, "source": "human", "description": value(head, "description"), **code}
+            yield part, path, plain | {BODY[part]: text.removesuffix("\n")} | (value(head, "harness") or {})
+    for chunk in notes(files.get(NOTES, ""))[1]:
+        plain, row = read_note(chunk)
+        yield "memory", chunk, plain | row
 
 
 def parse(files: Files) -> tuple[dict, dict]:
     """A tree's files -> the row that `harness.imported` takes, and (part, id) -> where it stands: its path, or a note's text."""
-    row, where = {"prompt": files.get(POLICY, "").removesuffix("\n"), "tools": [], **{part: {} for part in PARTS}}, {}
-    keys, text = front(files.get(POLICY, ""))
-    if list(keys) == [TOOLS]:
-        row |= {"prompt": text.removesuffix("\n"), "tools": decode(keys[TOOLS], "array")}
-    for part, place, id, entry in entries(files):
+    text = files.get(POLICY, "").removesuffix("\n")
+    keyed = re.match(r"---\nharness: (\{.*\})\n---\n", text)
+    row, where = {"prompt": text[keyed.end():] if keyed else text, "tools": [], **{part: {} for part in PARTS}}, {}
+    row |= value(keyed[0], "harness") if keyed else {}
+    for part, place, entry in entries(files):
+        id = entry["id"]
         if not isinstance(id, str) or not ID.fullmatch(id) or id in row[part]:
             prefix = PARTS[part][1] + "-"
             id = prefix + slug(str(id), {i.removeprefix(prefix) for i in row[part]})
-        row[part][id], where[part, id] = entry, place
+        row[part][id], where[part, id] = {k: v for k, v in entry.items() if k in DEFAULT[part]}, place
     return row, where
 
 
@@ -141,36 +134,33 @@ def clean(row: dict) -> dict:
 
 # -- H -> tree
 
-def extra(part: str, id: str, entry: dict, *placed: str) -> dict:
-    """The fields of an entry that have no place of their own, where they are not the default."""
-    return {"id": id} | {k: v for k, v in entry.items() if k not in placed and (v != DEFAULT[part][k] or k == "source")}
+def unsaid(part: str, id: str, entry: dict, plain: dict, old: dict) -> dict:
+    """The fields of an entry that `plain` does not give, and what else the old JSON held."""
+    return {k: v for k, v in old.items() if k not in {"id", *DEFAULT[part]}} | {
+        k: v for k, v in {"id": id, **entry}.items() if v != plain.get(k, DEFAULT[part].get(k))}
 
 
 def note(id: str, entry: dict, old: str) -> str:
     """One note. A title and a text that Markdown does not give back as they are stand in the comment."""
-    keys = extra("memory", id, entry, "title", "content")
-    keys |= {k: v for k, v in (notes(old)[1][0][0] if old else {}).items() if k not in DEFAULT["memory"] and k != "id"}
-
-    def made(keys: dict, body: str) -> str:
-        comment = json.dumps(keys, ensure_ascii=False).replace(">", "\\u003e")
-        return f"## {' '.join(entry['title'].split()) or id}\n<!-- {comment} -->\n{body}\n\n"
-
-    own = {k: entry[k] for k in ("title", "content")}
-    plain = made(keys, entry["content"])
-    return plain if [{k: e[k] for k in own} for e, _ in notes(plain)[1]] == [own] else made(keys | own, "")
+    plain = f"## {' '.join(entry['title'].split()) or id}\n{entry['content']}\n\n"
+    if len(notes(plain)[1]) > 1 or read_note(plain)[0]["content"] != entry["content"]:
+        plain = plain.partition("\n")[0] + "\n\n"
+    row = unsaid("memory", id, entry, read_note(plain)[0], read_note(old)[1])
+    comment = json.dumps({"id": id} | row, ensure_ascii=False).replace(">", "\\u003e")
+    return plain.replace("\n", f"\n<!-- {comment} -->\n", 1)
 
 
 def document(part: str, id: str, entry: dict, folder: str, old: str) -> str:
     """AGENT.md or SKILL.md. Of the old front matter stays what is not H's, and what has not changed."""
-    shown = entry["description"][:SHOWN] or entry["name"]
-    keys = {"name": folder, "description": shown} | extra(part, id, entry, "name", "description", "code", BODY[part])
-    keys |= {"title": entry["name"]} if entry["name"] != folder else {}
-    keys |= {"full_description": entry["description"]} if shown != entry["description"] else {}
-    kind = lambda k: SCHEMAS[part]["properties"].get(k, {}).get("type", "string")
-    raw = {k: v for k, v in front(old)[0].items() if k not in {*DEFAULT[part], "id", "title", "full_description"}
-           or k in keys and decode(v, kind(k)) == keys[k]}
-    raw |= {k: json.dumps(v, ensure_ascii=False) for k, v in keys.items() if k not in raw}           # JSON is YAML, too
-    return "---\n" + "".join(f"{k}: {v}\n" for k, v in raw.items()) + f"---\n{entry[BODY[part]]}\n"
+    head, shown = front(old)[0], entry["description"][:SHOWN] or entry["name"]
+    own = {k: entry[k] for k in ("code", BODY[part]) if k in entry}
+    row = unsaid(part, id, entry, {"id": folder, "name": folder, "source": "human", "description": shown, **own},
+                 value(head, "harness") or {})
+    for key, new in (("name", folder), ("description", shown), ("harness", row)):
+        if value(head, key) != new:                      # JSON is YAML, too
+            line = f"{key}: {json.dumps(new, ensure_ascii=False)}\n" if new else ""
+            head = re.sub(KEY.format(key), "", head, flags=re.M) + line
+    return f"---\n{head}---\n{entry[BODY[part]]}\n"
 
 
 def put(part: str, id: str, entry: dict, path: str, files: Files) -> None:
@@ -189,8 +179,8 @@ def to_files(row: dict, old: Files) -> Files:
     before, where = parse(old)
     before, row, files = clean(before), clean(row), dict(old)
     if (row["prompt"], row["tools"]) != (before["prompt"], before["tools"]):
-        keyed = row["tools"] or list(front(row["prompt"])[0]) == [TOOLS]
-        files[POLICY] = f"---\n{TOOLS}: {json.dumps(row['tools'])}\n---\n" * bool(keyed) + row["prompt"] + "\n"
+        keyed = row["tools"] or row["prompt"].startswith("---\nharness: ")
+        files[POLICY] = f'---\nharness: {json.dumps({"tools": row["tools"]})}\n---\n' * bool(keyed) + row["prompt"] + "\n"
     for part, (top, file) in FILE.items():
         for id in before[part].keys() - row[part].keys():
             files = {p: t for p, t in files.items() if not p.startswith(os.path.dirname(where[part, id]) + "/")}
@@ -199,9 +189,10 @@ def to_files(row: dict, old: Files) -> Files:
                 taken = {p.split("/")[top.count("/") + 1] for p in files if p.startswith(top + "/")}
                 put(part, id, entry, where.get((part, id)) or f"{top}/{slug(entry['name'], taken)}/{file}", files)
     if row["memory"] != before["memory"]:
-        ids = [i for i in dict.fromkeys([*(i for part, i in where if part == "memory"), *row["memory"]]) if i in row["memory"]]
-        chunk = lambda i, was: was if before["memory"].get(i) == row["memory"][i] else note(i, row["memory"][i], was)
-        texts = [notes(old.get(NOTES, "# Notes\n\n"))[0], *(chunk(i, where.get(("memory", i), "")) for i in ids)]
+        texts = [notes(old.get(NOTES, "# Notes\n\n"))[0]]
+        for id in [i for i in dict.fromkeys([*(i for part, i in where if part == "memory"), *row["memory"]]) if i in row["memory"]]:
+            entry, was = row["memory"][id], where.get(("memory", id), "")
+            texts.append(was if before["memory"].get(id) == entry else note(id, entry, was))
         files[NOTES] = "".join(t + "\n" * (t != "" and not t.endswith("\n")) for t in texts)
     return files
 
@@ -216,11 +207,9 @@ def named_paths(base: str, text: str, files: Files) -> list[str]:
                                                          if not any(f"{f}/".startswith((f"{p}/", f"{base}/{p}/")) for f in files)]
 
 
-def compiles(text: str) -> list[str]:
+def compiles(path: str, text: str) -> list[str]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(text, "", "exec")
+        compile(text, path, "exec")
         return []
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         return [f"does not compile: {e}"]
@@ -230,22 +219,19 @@ def faults(path: str, files: Files) -> list[str]:
     """What is wrong with one file."""
     text, part = files[path], next((p for p, (top, _) in FILE.items() if path.startswith(top + "/")), "")
     base = "/".join(path.split("/")[:{"subagents": 2, "skills": 3}.get(part, 0)])
-    name, main, out = os.path.basename(base), f"{base}/{FILE[part][1]}" if part else "", []
-    if path not in (POLICY, NOTES) and (not part or path == base):
-        out.append(f"not a part of the harness: {POLICY}, {NOTES}, {FILE['subagents'][0]}, {FILE['skills'][0]}")
-    elif part and main not in files:
-        out.append(f"no {FILE[part][1]} beside it")
-    if text.encode(errors="replace").decode() != text:
-        out.append("holds half a character; it can't be written as UTF-8")
-    elif path.endswith((".py", ".md")):
-        out += compiles(text) if path.endswith(".py") else named_paths(base, text, files)
-    if path == main:
-        keys = {k: decode(v) for k, v in front(text)[0].items()}
-        if part == "skills" and (keys.get("name") != name or not re.fullmatch(r"(?=.{1,64}$)[a-z0-9]+(-[a-z0-9]+)*", name)):
-            out.append(f"name {keys.get('name', '')!r} must be its folder's, 1 to 64 of a-z 0-9 and single hyphens")
-        if not 1 <= len(keys.get("description", "")) <= SHOWN:
-            out.append(f"description must have 1 to {SHOWN} characters; without one an agent never sees the entry")
-    return out
+    name, main, head = os.path.basename(base), f"{base}/{FILE[part][1]}" if part else "", front(text)[0]
+    named = value(head, "name") == name and re.fullmatch(r"(?=.{1,64}$)[a-z0-9]+(-[a-z0-9]+)*", name)
+    rules = {
+        f"not a part of the harness: {POLICY}, {NOTES}, {FILE['subagents'][0]}, {FILE['skills'][0]}":
+            path not in (POLICY, NOTES) and (not part or path == base),
+        f"no {os.path.basename(main)} beside it": part and path != base and main not in files,
+        "holds half a character; it can't be written as UTF-8": text.encode(errors="replace").decode() != text,
+        f"name {value(head, 'name')!r} must be its folder's, 1 to 64 of a-z 0-9 and single hyphens":
+            path == main and part == "skills" and not named,
+        f"description must have 1 to {SHOWN} characters; without one an agent never sees the entry":
+            path == main and not 1 <= len(value(head, "description")) <= SHOWN}
+    more = compiles(path, text) if path.endswith(".py") else named_paths(base, text, files) if path.endswith(".md") else []
+    return [fault for fault, broken in rules.items() if broken] + more
 
 
 def check(files: Files, odd: Iterable[str] = ()) -> list[str]:
