@@ -4,9 +4,10 @@ Read: Codex `exec --json` and rollout files, Claude Code stream-json and session
 (one message a line, or one JSON list), our own trajectory.jsonl. A log is streamed, window by window, in bounded memory.
 Secrets are taken out, by pattern, before anything is kept. Not kept: reasoning, pictures, the middle of long texts.
 """
+import contextlib
+import itertools
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from signatures import Signature, calls, common, signatures
 
 LINE, LIST = 16 << 20, 32 << 20                          # bytes of a line, of a JSON list
 TEXT, EDGE, WINDOW = 2_000, 4_000, 200                   # characters kept of a text; a private key's; steps looked at together
-Event = tuple        # ("user" | "text" | "error" | "end", s), ("call", id, name, args), ("result", id, output, failed, exit), ("input", n)
+Event = tuple    # ("user" | "text" | "error" | "end", s), ("call", id, name, args), ("result", id, output, failed, exit), ("input", n)
 
 SECRETS = [(words.split(), re.compile(pattern, re.S)) for words, pattern in (
     line.split("\t") for line in Path(__file__).with_name("secrets.txt").read_text().splitlines() if "\t" in line)]
@@ -77,11 +78,8 @@ def item(row: dict) -> list[Event]:
 def output(row: dict) -> list[Event]:
     """A call's output in a Codex rollout file; some wrap it in JSON, with the exit code."""
     text, code = flat(row.get("output")), None
-    try:
-        wrapped = json.loads(text)
-        text, code = flat(wrapped["output"]), wrapped["metadata"]["exit_code"]
-    except (ValueError, LookupError, TypeError):
-        pass
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        text, code = flat((wrapped := json.loads(text))["output"]), wrapped["metadata"]["exit_code"]
     return [("result", row["call_id"], text, False, code)]
 
 
@@ -141,9 +139,8 @@ class Log:
     skipped: int = 0                 # lines that are no row of a known format
     secrets: int = 0                 # taken out
     found: list[Signature] = field(default_factory=list)
-    head: str = ""
-    tail: str = ""
-    cut: int = 0                     # characters between the two
+    lines: str = ""                  # of the steps, or their two ends, and how many characters there were in between
+    cut: int = 0
 
     def clip(self, text: str, size: int = TEXT) -> str:
         """A text without secrets and without its middle. First it is cut wide: no half of a secret may stay."""
@@ -168,11 +165,10 @@ class Log:
         return value
 
     def args(self, value: Any) -> dict | str:
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(value) if isinstance(value, str) else value
-        except (ValueError, RecursionError):
-            return self.clip(value)
-        return self.clean(value if isinstance(value, dict) else {"input": value})
+            return self.clean(value if isinstance(value, dict) else {"input": value})
+        return self.clip(value)
 
     def result(self, output: str, failed: bool, code: int | None) -> dict:
         """A call's result in our form. Where the log has no exit code, the tools' own ways to write it are read."""
@@ -190,38 +186,33 @@ class Log:
             self.found += [s] * (sum(s.name == old.name for old in self.found) < 3)
 
     def keep(self, line: str) -> None:
-        room = self.chars // 2
-        if not self.tail and len(self.head) + len(line) < room:
-            self.head += line + "\n"
-            return
-        self.tail += line[:room] + "\n"
-        over = max(0, len(self.tail) - room)
-        self.tail, self.cut = self.tail[over:], self.cut + over
+        half, self.lines = self.chars // 2, f"{self.lines}{line[:self.chars // 2]}\n"
+        over = max(0, len(self.lines) - 2 * half)
+        self.lines, self.cut = self.lines[:half] + self.lines[half + over:], self.cut + over
 
     def trace(self) -> str:
-        return self.head + f"[… {self.cut} characters cut …]\n" * (self.cut > 0) + self.tail
+        half = self.chars // 2
+        return f"{self.lines[:half]}\n[… {self.cut} characters cut …]\n{self.lines[half:]}" if self.cut else self.lines
 
 
 def rows(path: Path, log: Log) -> Iterator[Any]:
     """The rows of a log: a line each, or one JSON list, or {"messages": [list]}. Raises BadInput, OSError."""
-    listed = lambda row: row["messages"] if isinstance(row, dict) and isinstance(row.get("messages"), list) else [row]
-    with open(path, "rb") as lines:
-        first = lines.readline(LINE).strip()
-        lines.seek(0)
-        if first[:1] == b"[" or first == b"{":
-            if path.stat().st_size > LIST:
-                raise BadInput(f"{path}: a JSON list of more than {LIST >> 20} MiB; write one message a line (jq -c '.[]')")
+    with open(path, "rb") as data:
+        first = data.readline(LINE).strip()
+        whole = first[:1] == b"[" or first == b"{"
+        if whole and path.stat().st_size > LIST:
+            raise BadInput(f"{path}: a JSON list of more than {LIST >> 20} MiB; write one message a line (jq -c '.[]')")
+        data.seek(0)
+        for text in [data.read()] if whole else iter(lambda: data.readline(LINE), b""):
             try:
-                whole = json.load(lines)
-            except (ValueError, RecursionError) as e:
-                raise BadInput(f"{path}: the JSON is damaged: {e}") from None
-            yield from whole if isinstance(whole, list) else listed(whole)
-            return
-        for line in iter(lambda: lines.readline(LINE), b""):
-            try:
-                yield from listed(json.loads(line))
-            except (ValueError, RecursionError):         # a cut last line, a word of a shell, a piece of too long a line
-                log.skipped += bool(line.strip())
+                row = json.loads(text)
+            except (ValueError, RecursionError) as e:    # a cut last line, a word of a shell
+                if whole:
+                    raise BadInput(f"{path}: the JSON is damaged: {e}") from None
+                log.skipped += bool(text.strip())
+                continue
+            row = row.get("messages", row) if isinstance(row, dict) else row
+            yield from row if isinstance(row, list) else [row]
 
 
 def stream(path: Path, log: Log) -> Iterator[Event]:
@@ -238,7 +229,7 @@ def stream(path: Path, log: Log) -> Iterator[Event]:
 
 
 def steps(path: Path, log: Log) -> Iterator[Step]:
-    """The steps of a log, one an answer of the model; what belongs to the whole of it goes into `log`. Raises BadInput, OSError."""
+    """The steps of a log, one an answer of the model; what is said of all of it goes into `log`. Raises BadInput, OSError."""
     said, calls, results, tokens, key, seen = "", {}, {}, 0, "", set()
     for event in stream(path, log):
         what, id = event[0], str(event[1]) if len(event) > 2 else ""
@@ -249,7 +240,8 @@ def steps(path: Path, log: Log) -> Iterator[Step]:
             news = {digest(c.name, c.args, r) for c, r in zip(calls.values(), got)} - seen
             seen = (seen if len(seen) < 100_000 else set()) | news
             key = str(log.steps) if news or not calls else key       # the world has changed when something came that is new
-            yield Step(log.steps, log.name, 0, None, key, "work", "", Reply(said, list(calls.values()), Usage(tokens)), got, 0, [])
+            reply = Reply(said, list(calls.values()), Usage(tokens))
+            yield Step(log.steps, log.name, 0, None, key, "work", "", reply, got, 0, [])
             said, calls, results, tokens = "", {}, {}, 0
         match event:
             case "user", text if not log.task and not text.lstrip().startswith(("<", "# AGENTS.md")):      # these are Codex's own
@@ -307,15 +299,12 @@ def cycle(window: list[Step]) -> list[Signature]:
 
 def repeated_script(window: list[Step]) -> list[Signature]:
     """A script that was written by hand three times, up to texts, numbers and names of files, while no skill was used."""
-    shapes = defaultdict(list)
-    for t, call, c, _ in paired(window):
-        text = c.args if isinstance(c.args, str) else json.dumps(c.args)
-        if ".agents/skills" in text:
-            return []
-        if SCRIPT.search(text) and len(text) >= 80:
-            shapes[re.sub(r"'[^']*'|\\?\"[^\"]*\"|[\w./-]*[\d/][\w./-]*", "_", " ".join(text.split())[:1_000])].append((t, call))
-    return [Signature("repeated_script", 1, [t for t, _ in at], f"a script like this was written {len(at)} times, with no skill: "
-                      f"{at[0][1]}") for at in shapes.values() if len(at) >= 3]
+    made = [(t, call, " ".join(json.dumps(c.args).split())) for t, call, c, _ in paired(window)]
+    shape = lambda text: re.sub(r"'[^']*'|\\?\"[^\"]*\"|[\w./-]*[\d/][\w./-]*", "_", text[:1_000])
+    scripts = {(t, shape(text)): call for t, call, text in made if SCRIPT.search(text) and len(text) >= 80}
+    shown = {shape: call for (_, shape), call in scripts.items()}
+    return [Signature("repeated_script", 1, at, f"a script like this was written {len(at)} times, with no skill: {shown[what]}")
+            for what, at in common(scripts, 3) if not any(".agents/skills" in text for *_, text in made)]
 
 
 def token_blowup(window: list[Step]) -> list[Signature]:
@@ -323,7 +312,7 @@ def token_blowup(window: list[Step]) -> list[Signature]:
     used = [(s.t, s.reply.usage.input) for s in window if s.reply.usage.input]
     usual = sorted(n for _, n in used)[len(used) // 2] if len(used) >= 5 else 250_000
     over = [(t, n) for t, n in used if n > max(50_000, 4 * usual)]
-    return [Signature("token_blowup", 2, [t for t, _ in over], f"{max(n for _, n in over)} input tokens in one turn")] if over else []
+    return [Signature("token_blowup", 2, [t], f"{n} input tokens in one turn") for t, n in over]
 
 
 DETECTORS = (failed_call, same_result, cycle, repeated_script, token_blowup)
@@ -331,22 +320,16 @@ DETECTORS = (failed_call, same_result, cycle, repeated_script, token_blowup)
 
 def read_log(path: Path, chars: int = 12_000) -> Log:
     """One pass over a log. Raises BadInput, OSError."""
-    log, window = Log(re.sub(r"[^\w.-]", "_", path.stem)[:60], chars), []
-
-    def look() -> None:
-        general = [s for s in signatures(window) if s.name != "no_tool_call"]      # to say something is no fault here
-        log.add([s for detect in DETECTORS for s in detect(window)] + general)
-        window.clear()
-
-    for step in steps(path, log):
-        log.keep(step.line())
-        window.append(step)
-        if len(window) == WINDOW:
-            look()
-    look()
-    ends = [("cut_session", 3, "the session has no end: cut, or out of time")] if log.end is None else \
-        [("failed_session", 3, f"the session ended with: {log.end}")] if log.end else []
-    ends += [] if log.final else [("no_final_message", 2, "the last thing was a call: there is no final message")]
-    log.add([Signature(name, severity, [log.steps], text) for name, severity, text in ends])
+    log = Log(re.sub(r"[^\w.-]", "_", path.stem)[:60], chars)
+    walk = steps(path, log)
+    while window := list(itertools.islice(walk, WINDOW)):
+        for step in window:
+            log.keep(step.line())
+        log.add([s for detect in DETECTORS for s in detect(window)])
+        log.add([s for s in signatures(window) if s.name != "no_tool_call"])       # to say something is no fault here
+    ends = {"cut_session": "the session has no end: cut, or out of time"} if log.end is None else {}
+    ends |= {"failed_session": f"the session ended with: {log.end}"} if log.end else {}
+    ends |= {} if log.final else {"no_final_message": "the last thing was a call: there is no final message"}
+    log.add([Signature(name, 3 - (name == "no_final_message"), [log.steps], text) for name, text in ends.items()])
     log.found.sort(key=lambda s: -s.severity)
     return log

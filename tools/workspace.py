@@ -49,6 +49,11 @@ def value(head: str, key: str) -> Any:
     return plain[1:-1].replace("''", "'") if re.fullmatch(r"'.*'", plain) else plain
 
 
+def own(head: str) -> dict:
+    """Our JSON in a front matter."""
+    return row if isinstance(row := value(head, "harness"), dict) else {}
+
+
 def read_tree(root: Path) -> tuple[Files, list[str]]:
     """The files of a tree that are H's, and a line for each that is not readable as one. Raises BadInput."""
     if not root.is_dir():
@@ -105,7 +110,7 @@ def entries(files: Files) -> Iterator[tuple[str, str, dict]]:
             (head, text), name = front(files[path]), path.split("/")[-2]
             code = {"code": files.get(script(path, text), "").removesuffix("\n")} if part == "skills" else {}
             plain = {"id": name, "name": name, "source": "human", "description": value(head, "description"), **code}
-            yield part, path, plain | {BODY[part]: text.removesuffix("\n")} | (value(head, "harness") or {})
+            yield part, path, plain | {BODY[part]: text.removesuffix("\n")} | own(head)
     for chunk in notes(files.get(NOTES, ""))[1]:
         plain, row = read_note(chunk)
         yield "memory", chunk, plain | row
@@ -115,8 +120,8 @@ def parse(files: Files) -> tuple[dict, dict]:
     """A tree's files -> the row that `harness.imported` takes, and (part, id) -> where it stands: its path, or a note's text."""
     text = files.get(POLICY, "").removesuffix("\n")
     keyed = re.match(r"---\nharness: (\{.*\})\n---\n", text)
-    row, where = {"prompt": text[keyed.end():] if keyed else text, "tools": [], **{part: {} for part in PARTS}}, {}
-    row |= value(keyed[0], "harness") if keyed else {}
+    row, where = {"prompt": text[keyed.end():] if keyed else text, "tools": own(keyed[0]).get("tools", []) if keyed else [],
+                  **{part: {} for part in PARTS}}, {}
     for part, place, entry in entries(files):
         id = entry["id"]
         if not isinstance(id, str) or not ID.fullmatch(id) or id in row[part]:
@@ -153,9 +158,9 @@ def note(id: str, entry: dict, old: str) -> str:
 def document(part: str, id: str, entry: dict, folder: str, old: str) -> str:
     """AGENT.md or SKILL.md. Of the old front matter stays what is not H's, and what has not changed."""
     head, shown = front(old)[0], entry["description"][:SHOWN] or entry["name"]
-    own = {k: entry[k] for k in ("code", BODY[part]) if k in entry}
-    row = unsaid(part, id, entry, {"id": folder, "name": folder, "source": "human", "description": shown, **own},
-                 value(head, "harness") or {})
+    placed = {k: entry[k] for k in ("code", BODY[part]) if k in entry}
+    row = unsaid(part, id, entry, {"id": folder, "name": folder, "source": "human", "description": shown, **placed},
+                 own(head))
     for key, new in (("name", folder), ("description", shown), ("harness", row)):
         if value(head, key) != new:                      # JSON is YAML, too
             line = f"{key}: {json.dumps(new, ensure_ascii=False)}\n" if new else ""
