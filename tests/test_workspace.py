@@ -23,7 +23,7 @@ CODEX = ROOT / "tests" / "data" / "codex.jsonl"
 
 
 def load(path):
-    return w.clean(bootstrap.read_any(path))
+    return h.fold(*h.imported(bootstrap.read_any(path))).to_json()
 
 
 def tree(root, files):
@@ -89,7 +89,7 @@ def test_h_to_a_tree_and_back_is_no_difference(tmp_path, name):
 
 def test_what_people_wrote_keeps_its_form_when_something_else_changes(tmp_path):
     old, _ = w.read_tree(tree(tmp_path, GOOD))
-    row, _ = w.parse(old)
+    row = w.parse(old)[0]
     assert w.check(old) == [] and w.to_files(row, old) == old
     assert row["skills"]["add-up"]["code"] == "print(1)" and row["skills"]["add-up"]["source"] == "human"
     row["memory"]["data"]["content"] = "reports/ holds CSV with a header."
@@ -98,7 +98,7 @@ def test_what_people_wrote_keeps_its_form_when_something_else_changes(tmp_path):
     assert {p for p in new if new[p] != old.get(p)} == {"memory/NOTES.md", "sub_agents/reader/AGENT.md"}
     assert "model: small" in new["sub_agents/reader/AGENT.md"] and '"max_turns": 9' in new["sub_agents/reader/AGENT.md"]
     assert new["memory/NOTES.md"].startswith("# What we know\n\n## tests\nRun them with `make test`.\n\n## data\n<!--")
-    assert w.clean(w.parse(new)[0]) == w.clean(row)
+    assert w.parse(new)[0] == row
     del row["skills"]["add-up"]
     assert not [p for p in w.to_files(row, old) if "add-up" in p]
 
@@ -256,7 +256,7 @@ def test_bootstrap_takes_every_form(tmp_path):
     source = ROOT / "harnesses" / "expert-lantern.json"
     bootstrap.export(source, tmp_path / "tree")
     first = h.fold(start_edits(Settings(bootstrap=str(source)))[0]).to_json()
-    assert w.clean(h.fold(start_edits(Settings(bootstrap=str(tmp_path / "tree")))[0]).to_json()) == w.clean(first)
+    assert h.fold(start_edits(Settings(bootstrap=str(tmp_path / "tree")))[0]).to_json() == first
     with pytest.raises(BadInput, match="no harness at"):
         start_edits(Settings(bootstrap=str(tmp_path)))
 
@@ -543,7 +543,7 @@ def test_the_scripted_model_writes_down_both_planted_failures(tmp_path, capsys):
     assert new["AGENTS.md"].startswith(GOOD["AGENTS.md"]) and "save it as a skill" in new["AGENTS.md"]
     assert "pytest: command not found" in new["memory/NOTES.md"] and new["memory/NOTES.md"].startswith(GOOD["memory/NOTES.md"])
     report = (tmp_path / "o" / "report.md").read_text()
-    assert "same_result: shell bash -lc 'pytest -q' gave the same result 3 times" in report and shown.strip() in report
+    assert "shell bash -lc 'pytest -q' gave the same result 3 times" in report and shown.strip() in report
     statuses = [r["status"] for r in read_rows(tmp_path / "o" / "refinements.jsonl")]
     assert statuses == ["edited", "unchanged", "unchanged", "edited"]
     assert refine(root, "--out", tmp_path / "o2") == 0 and capsys.readouterr().out.startswith("no difference")

@@ -63,7 +63,9 @@ def read_any(path: Path) -> dict:
         elif any((path / name).exists() for name in (*STORES.values(), EVOLVED)):
             row = read_reference(path)
         elif POLICY in (tree := read_tree(path))[0]:
-            row = parse(tree[0])[0]
+            row, _, wrong = parse(tree[0])
+            if wrong:
+                raise ValueError(wrong[0])
         else:
             raise ValueError(next((line for line in tree[1] if line.startswith(POLICY)), "it is a run's folder, a harness.json, "
                              f"a folder of the reference ({', '.join(STORES.values())}), or a workspace with {POLICY}"))
@@ -95,7 +97,7 @@ def merge(harness: Harness, row: dict, by: str, why: str, step: int = 0) -> list
 
 
 def import_into(run: Path, source: Path) -> str:
-    """H at `source` into a stopped run, as edits by "human". Returns a line an edit. Raises BadInput; then nothing has changed."""
+    """H at `source` into a stopped run, as edits by "human"; a line for each. Raises BadInput; then nothing has changed."""
     row = read_any(source)
     if not (run / "edits.jsonl").exists():
         raise BadInput(f"{run} holds no edits.jsonl: give the folder of a run")
@@ -110,15 +112,13 @@ def import_into(run: Path, source: Path) -> str:
 def main(argv: list[str]) -> int:
     """The two commands of harness.py that know other forms."""
     parser = argparse.ArgumentParser(prog="harness.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, paths in (("export", ("source", "folder")), ("import", ("run", "source"))):
-        sub = commands.add_parser(name)
-        for path in paths:
-            sub.add_argument(path, type=Path)
-    commands.choices["export"].add_argument("--force", action="store_true", help="overwrite files that are there")
-    args = vars(parser.parse_args(argv))
+    parser.add_argument("command", choices=["export", "import"])
+    parser.add_argument("first", type=Path, help="the H to export, or the run that takes it")
+    parser.add_argument("second", type=Path, help="the folder of the tree, or the H to import")
+    parser.add_argument("--force", action="store_true", help="overwrite files that are there")
+    args = parser.parse_args(argv)
     try:
-        print({"export": export, "import": import_into}[args.pop("command")](**args))
+        print(export(args.first, args.second, args.force) if args.command == "export" else import_into(args.first, args.second))
         return 0
     except (BadInput, OSError) as e:
         print(f"harness.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)

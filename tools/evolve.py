@@ -10,31 +10,27 @@ import argparse
 import contextlib
 import copy
 import json
-import os
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
-from harness import Edit, EditError, Harness, fold, imported
+from harness import Edit, Harness, fold, imported
 from models import ModelError, fill, open_model
 from refiner import PASSES, answer_schema, contents, run_pass
 from runlog import BadInput, Recorder, append_line, append_row, read_rows, write_atomic
 from signatures import Signature
 from tools.bootstrap import merge
 from tools.foreign import Log, read_log
-from tools.workspace import DEFAULT, Files, check, diff, entries, notes, parse, read_note, read_tree, to_files, write_tree
+from tools.workspace import Files, check, diff, notes, parse, read_note, read_tree, to_files, write_tree
 
 NAMES = {"prompt": "policy", "subagents": "sub-agents", "skills": "skills", "memory": "memory"}
 
 
-def question(harness: Harness, part: str, logs: list[Log], found: list[tuple[str, Signature]]) -> str:
+def question(harness: Harness, part: str, logs: list[Log], found: list[str]) -> str:
     tasks = [f"## {log.name}\n{log.task or '(the log has no task)'}\nEnd: {'cut' if log.end is None else log.end or 'regular'}; "
              f"last words: {log.final or '(none)'}" for log in logs]
-    listed = [f"- {s.name} (severity {s.severity}, {name} steps {', '.join(map(str, s.steps[-12:]))}): {' '.join(s.text.split())}"
-              for name, s in found]
-    return fill("refine_tree", part=NAMES[part], tasks="\n\n".join(tasks), signatures="\n".join(listed) or "- none",
+    return fill("refine_tree", part=NAMES[part], tasks="\n\n".join(tasks), signatures="\n".join(found) or "- none",
                 window="\n\n".join(log.trace() for log in logs), current=contents(harness, part),
                 schema=json.dumps(answer_schema(part)))
 
@@ -63,16 +59,6 @@ def fold_notes(harness: Harness, path: Path) -> str:
     return f"- {path.name}: {len(done)} notes folded in, {log.secrets} secrets taken out"
 
 
-def usable(files: Files) -> Files:
-    """A tree without the entries that H can't hold (a text that is too long, a value out of range): they stay as they are."""
-    for part, path, entry in list(entries(files)):
-        try:
-            imported({part: {"x": {k: v for k, v in entry.items() if k in DEFAULT[part]}}})
-        except EditError:
-            files = {p: t for p, t in files.items() if part == "memory" or not p.startswith(os.path.dirname(path) + "/")}
-    return files
-
-
 def refused(before: Harness, edits: list[Edit], args: argparse.Namespace) -> str:
     """Why a pass's edits may not stand; '' when they may."""
     if edits and edits[0].part == "memory" and len(edits) > args.memory_max_changes:
@@ -85,17 +71,17 @@ def refused(before: Harness, edits: list[Edit], args: argparse.Namespace) -> str
 def evolve(args: argparse.Namespace, out: Path) -> tuple[Files, Files, str]:
     """-> (the tree as it was, as it is to be, the report). Writes logs in `out` only. Raises BadInput, ModelError, OSError."""
     old, odd = read_tree(args.tree)
-    faults, old = check(old, odd), usable(old)
-    harness = fold(*imported(parse(old)[0]))
+    harness = fold(*imported(parse(old)[0]))         # what H can't hold stays as it is
     judged = verdicts(args.feedback) if args.feedback else {}
-    logs = [read_log(path, args.trace_chars) for path in args.logs if path.suffix != ".md"]
-    logs = [replace(log, task=log.task[:args.task_info_chars]) for log in logs]
-    found = [(log.name, s) for log in logs for s in [*log.found, *filter(None, [judged.get(log.name)])]]
+    logs = [read_log(path, args.trace_chars, args.task_info_chars) for path in args.logs if path.suffix != ".md"]
+    words = lambda s: f"{', '.join(map(str, s.steps[-12:]))}): {' '.join(s.text.split())}"
+    found = [f"- {s.name} (severity {s.severity}, {log.name} steps {words(s)}" for log in logs
+             for s in [*log.found, *filter(None, [judged.get(log.name)])]]
     lines = [f"# {args.tree.resolve().name}: what changed and why", "", *(
-        f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, {log.skipped} lines skipped"
-        for log in logs)]
-    lines += [fold_notes(harness, path) for path in args.logs if path.suffix == ".md"]
-    lines += [f"- {name}: {s.name}: {' '.join(s.text.split())}" for name, s in found] + [f"- before: {f}" for f in faults] + [""]
+        f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, "
+        f"{log.skipped} lines skipped" for log in logs)]
+    lines += [fold_notes(harness, path) for path in args.logs if path.suffix == ".md"] + found
+    lines += [*(f"- before: {fault}" for fault in check(old, odd)), ""]
     model = open_model(args.model, 0, args.base_url, log=lambda line: append_line(out / "model.log", line))
     new = to_files(harness.to_json(), old)
     out.mkdir(parents=True, exist_ok=True)

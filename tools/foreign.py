@@ -20,7 +20,8 @@ from signatures import Signature, calls, common, signatures
 
 LINE, LIST = 16 << 20, 32 << 20                          # bytes of a line, of a JSON list
 TEXT, EDGE, WINDOW = 2_000, 4_000, 200                   # characters kept of a text; a private key's; steps looked at together
-Event = tuple    # ("user" | "text" | "error" | "end", s), ("call", id, name, args), ("result", id, output, failed, exit), ("input", n)
+Event = tuple        # ("user" | "text" | "error" | "end", s), ("call", id, name, args), ("result", id, output, failed, exit),
+                     # ("input", tokens), ("over",)
 
 SECRETS = [(words.split(), re.compile(pattern, re.S)) for words, pattern in (
     line.split("\t") for line in Path(__file__).with_name("secrets.txt").read_text().splitlines() if "\t" in line)]
@@ -131,7 +132,8 @@ class Log:
     """What is kept of one log: its steps pass by in windows, and of their lines the first and the last stay."""
 
     name: str
-    chars: int = 12_000              # characters kept of the steps' lines
+    chars: int = 12_000              # characters kept of the steps' lines, and of the task
+    task_chars: int = 3_000
     task: str = ""
     final: str = ""                  # the last text, if no call came after it
     end: str | None = ""             # how it ended, "": well; None: it was begun and has no end
@@ -154,21 +156,14 @@ class Log:
         over = len(text) - size
         return text if over <= 0 else f"{text[:size // 2]} [… {over} characters cut …] {text[-size // 2:]}"
 
-    def clean(self, value: Any, depth: int = 6) -> Any:
-        """JSON with every text clipped; nothing deep, nothing long."""
-        if isinstance(value, str):
-            return self.clip(value)
-        if isinstance(value, list):
-            return [self.clean(v, depth - 1) for v in value[:40]] if depth else "…"
-        if isinstance(value, dict):
-            return {self.clip(str(k), 80): self.clean(v, depth - 1) for k, v in list(value.items())[:40]} if depth else "…"
-        return value
-
     def args(self, value: Any) -> dict | str:
+        """A call's arguments, each clipped; what is nested becomes a text."""
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(value) if isinstance(value, str) else value
-            return self.clean(value if isinstance(value, dict) else {"input": value})
-        return self.clip(value)
+            short = lambda v: self.clip(v if isinstance(v, str) else json.dumps(v)) if isinstance(v, (str, list, dict)) else v
+            row = value if isinstance(value, dict) else {"input": value}
+            return {self.clip(str(k), 80): short(v) for k, v in list(row.items())[:40]}
+        return self.clip(str(value))
 
     def result(self, output: str, failed: bool, code: int | None) -> dict:
         """A call's result in our form. Where the log has no exit code, the tools' own ways to write it are read."""
@@ -238,14 +233,15 @@ def steps(path: Path, log: Log) -> Iterator[Step]:
             log.steps += 1
             got = [results.get(i, {"success": False, "error": "no result: the session was cut here"}) for i in calls]
             news = {digest(c.name, c.args, r) for c, r in zip(calls.values(), got)} - seen
-            seen = (seen if len(seen) < 100_000 else set()) | news
+            seen = seen if len(seen) < 100_000 else set()
+            seen |= news
             key = str(log.steps) if news or not calls else key       # the world has changed when something came that is new
             reply = Reply(said, list(calls.values()), Usage(tokens))
             yield Step(log.steps, log.name, 0, None, key, "work", "", reply, got, 0, [])
             said, calls, results, tokens = "", {}, {}, 0
         match event:
             case "user", text if not log.task and not text.lstrip().startswith(("<", "# AGENTS.md")):      # these are Codex's own
-                log.task = log.clip(text, 3_000)
+                log.task = log.clip(text, log.task_chars)
             case "text", text:
                 said, log.final = log.clip(f"{said}\n{text}".strip()), log.clip(text, 500)
             case "call", _, name, args:
@@ -273,10 +269,9 @@ def failed_call(window: list[Step]) -> list[Signature]:
     """A call that failed: by its exit code, or by itself, or one that its tool or its schema did not take."""
     kind = lambda c, r: "nonzero_exit" if r.get("exit") else \
         "invalid_call" if isinstance(c.args, str) or INVALID.search(str(r["error"])) else "tool_error"
-    failed = {(t, (kind(c, r), call)): r for t, call, c, r in paired(window) if r.get("error")}
-    last = {what: r for (_, what), r in failed.items()}
-    how = lambda r: f"exited with {r['exit']}" if r.get("exit") else "failed"
-    return [Signature(kind, 2, at, f"{call} {how(last[kind, call])}, {len(at)} times: {str(last[kind, call]['error'])[-200:]}")
+    failed = {(t, (kind(c, r), call)): str(r["error"]) for t, call, c, r in paired(window) if r.get("error")}
+    last = {what: error for (_, what), error in failed.items()}
+    return [Signature(kind, 2, at, f"{call} failed {len(at)} times: {last[kind, call][-200:]}")
             for (kind, call), at in common(failed, 1)]
 
 
@@ -318,9 +313,9 @@ def token_blowup(window: list[Step]) -> list[Signature]:
 DETECTORS = (failed_call, same_result, cycle, repeated_script, token_blowup)
 
 
-def read_log(path: Path, chars: int = 12_000) -> Log:
-    """One pass over a log. Raises BadInput, OSError."""
-    log = Log(re.sub(r"[^\w.-]", "_", path.stem)[:60], chars)
+def read_log(path: Path, *chars: int) -> Log:
+    """One pass over a log. chars: see Log. Raises BadInput, OSError."""
+    log = Log(re.sub(r"[^\w.-]", "_", path.stem)[:60], *chars)
     walk = steps(path, log)
     while window := list(itertools.islice(walk, WINDOW)):
         for step in window:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness import ID, PARTS, SCHEMAS, EditError, imported
+from harness import ID, PARTS, EditError, imported
 from runlog import BadInput, write_atomic
 
 POLICY, NOTES = "AGENTS.md", "memory/NOTES.md"
@@ -116,25 +116,25 @@ def entries(files: Files) -> Iterator[tuple[str, str, dict]]:
         yield "memory", chunk, plain | row
 
 
-def parse(files: Files) -> tuple[dict, dict]:
-    """A tree's files -> the row that `harness.imported` takes, and (part, id) -> where it stands: its path, or a note's text."""
+def parse(files: Files) -> tuple[dict, dict, list[str]]:
+    """A tree's files -> the row that `harness.imported` takes; (part, id) -> where it stands: its path, or a note's text; and
+    what is wrong with the entries that H can't hold: they are not in the row."""
     text = files.get(POLICY, "").removesuffix("\n")
     keyed = re.match(r"---\nharness: (\{.*\})\n---\n", text)
-    row, where = {"prompt": text[keyed.end():] if keyed else text, "tools": own(keyed[0]).get("tools", []) if keyed else [],
-                  **{part: {} for part in PARTS}}, {}
+    row = {"prompt": text[keyed.end():] if keyed else text, "tools": own(keyed[0]).get("tools", []) if keyed else []}
+    row, where, wrong = row | {part: {} for part in PARTS}, {}, []
     for part, place, entry in entries(files):
-        id = entry["id"]
-        if not isinstance(id, str) or not ID.fullmatch(id) or id in row[part]:
-            prefix = PARTS[part][1] + "-"
-            id = prefix + slug(str(id), {i.removeprefix(prefix) for i in row[part]})
-        row[part][id], where[part, id] = {k: v for k, v in entry.items() if k in DEFAULT[part]}, place
-    return row, where
-
-
-def clean(row: dict) -> dict:
-    """A row with all fields of all entries, in order of the ids: the rows of two equal H are equal."""
-    return {"prompt": row.get("prompt", ""), "tools": row.get("tools", []),
-            **{part: {id: DEFAULT[part] | entry for id, entry in sorted(row.get(part, {}).items())} for part in PARTS}}
+        id, prefix = entry["id"], PARTS[part][1] + "-"
+        if not isinstance(id, str) or not ID.fullmatch(id) or (part, id) in where:
+            id = prefix + slug(str(id), {i.removeprefix(prefix) for _, i in where})
+        where[part, id] = place
+        try:
+            entry = DEFAULT[part] | {k: v for k, v in entry.items() if k in DEFAULT[part]}
+            imported({part: {id: entry}})
+            row[part][id] = entry
+        except EditError as e:
+            wrong.append(f"{FILE[part][0] if part in FILE else NOTES}: {e}")
+    return row, where, wrong
 
 
 # -- H -> tree
@@ -171,33 +171,34 @@ def document(part: str, id: str, entry: dict, folder: str, old: str) -> str:
 def put(part: str, id: str, entry: dict, path: str, files: Files) -> None:
     """A sub-agent or a skill, with its code, into `files`."""
     old = files.get(path, "")
+    code = files.pop(script(path, front(old)[1]), "") if part == "skills" else ""
     files[path] = document(part, id, entry, path.split("/")[-2], old)
-    if part == "skills":
-        code = files.pop(script(path, front(old)[1]), "")
-        if entry["code"]:
-            same = code.removesuffix("\n") == entry["code"]
-            files[script(path, entry["instructions"])] = code if same else entry["code"] + "\n"
+    if new := entry.get("code"):
+        files[script(path, entry["instructions"])] = code if code.removesuffix("\n") == new else new + "\n"
 
 
 def to_files(row: dict, old: Files) -> Files:
-    """A tree that holds `row`, made of the files that are there: what has not changed keeps its text."""
-    before, where = parse(old)
-    before, row, files = clean(before), clean(row), dict(old)
+    """A tree that holds `row`, made of the files that are there: what has not changed, or is none of H's, keeps its text."""
+    (before, where, _), files = parse(old), dict(old)
     if (row["prompt"], row["tools"]) != (before["prompt"], before["tools"]):
         keyed = row["tools"] or row["prompt"].startswith("---\nharness: ")
         files[POLICY] = f'---\nharness: {json.dumps({"tools": row["tools"]})}\n---\n' * bool(keyed) + row["prompt"] + "\n"
     for part, (top, file) in FILE.items():
         for id in before[part].keys() - row[part].keys():
             files = {p: t for p, t in files.items() if not p.startswith(os.path.dirname(where[part, id]) + "/")}
-        for id, entry in row[part].items():
+        for id, entry in sorted(row[part].items()):
             if before[part].get(id) != entry:
                 taken = {p.split("/")[top.count("/") + 1] for p in files if p.startswith(top + "/")}
-                put(part, id, entry, where.get((part, id)) or f"{top}/{slug(entry['name'], taken)}/{file}", files)
+                new = f"{top}/{slug(entry['name'], taken)}/{file}"
+                put(part, id, entry, where[part, id] if id in before[part] else new, files)
     if row["memory"] != before["memory"]:
         texts = [notes(old.get(NOTES, "# Notes\n\n"))[0]]
-        for id in [i for i in dict.fromkeys([*(i for part, i in where if part == "memory"), *row["memory"]]) if i in row["memory"]]:
-            entry, was = row["memory"][id], where.get(("memory", id), "")
-            texts.append(was if before["memory"].get(id) == entry else note(id, entry, was))
+        for id in dict.fromkeys([*(i for part, i in where if part == "memory"), *row["memory"]]):
+            entry, was = row["memory"].get(id), where.get(("memory", id), "")
+            if entry == before["memory"].get(id):
+                texts.append(was)
+            elif entry:
+                texts.append(note(id, entry, was))
         files[NOTES] = "".join(t + "\n" * (t != "" and not t.endswith("\n")) for t in texts)
     return files
 
@@ -241,21 +242,16 @@ def faults(path: str, files: Files) -> list[str]:
 
 def check(files: Files, odd: Iterable[str] = ()) -> list[str]:
     """Every violation of the tree's specification, a line each, with its file."""
-    row, size = parse(files)[0], len(files.get(POLICY, "").strip())
-    out = [*odd, *(f"{path}: {fault}" for path in files for fault in faults(path, files))]
+    (row, _, wrong), size = parse(files), len(files.get(POLICY, "").strip())
+    out = [*odd, *(f"{path}: {fault}" for path in files for fault in faults(path, files)), *wrong]
     if not 0 < size <= CAP:
         out.append(f"{POLICY}: {size} characters; the limit is {CAP}" if size else f"{POLICY}: missing or empty")
     titles = [entry["title"] for entry in row["memory"].values()]
-    out += [f"{NOTES}: the topic {t!r} stands there twice" for t in titles if titles.count(t) > 1]
-    for part, id, entry in ((part, id, entry) for part in PARTS for id, entry in row[part].items()):
-        try:
-            imported({part: {id: entry}})
-        except EditError as e:
-            out.append(f"{FILE[part][0] if part in FILE else NOTES}: {e}")
-    return list(dict.fromkeys(out))
+    return list(dict.fromkeys(out + [f"{NOTES}: the topic {t!r} stands there twice" for t in titles if titles.count(t) > 1]))
 
 
 def changes(old: Files, new: Files) -> list[str]:
+    """The paths of the files that differ."""
     return sorted(p for p in {*old, *new} if old.get(p) != new.get(p))
 
 
