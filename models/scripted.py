@@ -216,11 +216,11 @@ class Turn:
         return self.leave() or self.wander(None)
 
     def healer(self) -> tuple[int, int] | None:
-        """Of the people here one who is not known yet, or speaks of healing, when the party is hurt."""
+        """Of the people here one who is not known yet, or speaks of healing, when the party is hurt or worn out."""
         view, (x, y) = self.view, self.view.pos
         party = re.search(r"^Party: .*", view.text, re.M)
         points = [int(n) for pair in re.findall(r"HP (\d+)/(\d+)", party[0] if party else "") for n in pair]
-        if sum(points[::2]) >= 0.7 * sum(points[1::2]):
+        if sum(points[::2]) >= 0.7 * sum(points[1::2]) and view.strength >= 0.4:
             return None
         people = [c for c in view.maps[view.place] if view.kind(c) == "person" and view.at(c) not in view.used and not view.vain(view.at(c))
                   and re.search("heal|mend|^$", view.texts.get(view.at(c), ""))]
