@@ -100,14 +100,16 @@ def adapter(out: Path) -> Path:
 
 def train(model: str, last: Path | None, shards: list[Path], out: Path, python: str = "", base: str = "", url: str = "") -> bool:
     """The theta in the folder `last` (None: what `model` is) -> the next one, in `out`. The numpy student learns from the last
-    shard and as many rows of the earlier ones (DAgger's aggregate, thinned out). A language model is trained by tools/lora.py and
+    shard and as many rows of the warm-up's and the earlier ones (DAgger's aggregate, thinned out). A language model is trained by tools/lora.py and
     loaded at its server. False: no row was worth it, theta stays."""
     if model.partition(":")[0] != "student":
         from tools.lora import advance
         more = {"init": str(adapter(last))} if last else {}
         return advance(shards[-1], adapter(out), base, python, url, served=model, **more) is not None
-    theta, rows = Theta.load(str(last / "theta.npz") if last else model.partition(":")[2]), read_rows(shards[-1])
-    old = [row for shard in shards[:-1] for row in read_rows(shard)]
+    first = model.partition(":")[2]
+    warm = [Path(first).with_suffix(".jsonl")] if first else []          # beside theta_0, not to be forgotten
+    theta, rows = Theta.load(str(last / "theta.npz") if last else first), read_rows(shards[-1])
+    old = [row for shard in [*warm, *shards[:-1]] for row in read_rows(shard)]
     fit(theta, rows + old[::-(-len(old) // max(1, len(rows))) or 1])
     write_atomic(out / "theta.npz", theta.dumps())
     return True

@@ -2,18 +2,21 @@
 
 From (symbol, direction, did the player move) it learns which symbols let a step through, in which directions, which carry
 two cells on, which lead away, and where battles begin, and writes that as the tables of a walking skill. From (move, foe's
-type, bar before and after) it learns which move to prefer and writes a fighting skill. Texts and doors become memory. Its
-first walker is thin: it goes straight and knows only what was seen; it is rewritten when walks fail.
+type, bar before and after) it learns which move to prefer and writes a fighting skill. Texts, doors and the places where a
+milestone was reached become memory. Its first walker is thin: it goes straight and knows only what was seen; it is rewritten
+when walks fail. The skills' sources lie in skills/; what is learned are their tables.
 """
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 
 WAYS = {(0, -1): ("UP", "north"), (0, 1): ("DOWN", "south"), (-1, 0): ("LEFT", "west"), (1, 0): ("RIGHT", "east")}
 DIRECTION = {name: way for way, names in WAYS.items() for name in names}
 MOVE = re.compile(r"(\w+) '(.)' \((\d+), (\d+)\)(?: -> (?:(\w+) )?\((\d+), (\d+)\)| (blocked))")
 TALK = re.compile(r"\w+ at '(.)' \((-?\d+), (-?\d+)\): text: ([^\"]*)")
+VAIN = re.compile(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'"
+                  r".*?\"success\": false, \"from\".*?\"in\": \"overworld\", \"things\": \[\]", re.M)
 BEGIN = re.compile(r"\w+ '(.)' \(\d+, \d+\): a battle begins")
 HIT = re.compile(r"A on ([A-Z][\w ]*?): [^\"]*?\[enemy \w+ \(([\w/]+)\) (\d+)->(\d+)")
 MEND = re.compile(r"A on ([A-Z][\w ]*?): [^\"]*?\[own HP (\d+)->(\d+)\]")
@@ -182,7 +185,7 @@ def refine_memory(window: str, current: str) -> dict:
     """What was read, and where: one entry a sign or person; which door leads where; places that are explored."""
     found: dict[str, tuple[str, str, str]] = {}
     last, reached, lines = "", {}, re.findall(r"^\[\d+\] (\S+ at (\w+) (\(\d+, \d+\)).*)$", window, re.M)
-    for (line, place, _), (_, to, spot) in zip(lines, lines[1:] + lines[-1:]):
+    for (line, place, _), (_, then, spot) in zip(lines, lines[1:] + lines[-1:]):
         for name, symbol, x, y, to, to_x, to_y, _ in MOVE.findall(line):
             if to and name in DIRECTION:
                 dx, dy = DIRECTION[name]
@@ -199,12 +202,11 @@ def refine_memory(window: str, current: str) -> dict:
         if BEGIN.search(line):
             last = ""
         if names := re.search(r" MILESTONES (.*)$", line):
-            at, how = (f"{to} {spot}", "on arrival") if to != place else (last, f"by {found[last][0][:3]}") if last else ("", "")
+            at, how = (f"{then} {spot}", "on arrival") if then != place else (last, f"by {found[last][0][:3]}") if last else ("", "")
             reached |= {names[1]: (at, how)} if at and names[1] not in reached else {}
         if done := re.search(r"\b(\w+) is explored", line):
             found[done[1]] = ("explored", done[1], "")
-    vain = Counter(re.findall(r"^\[\d+\] \S+ at (\w+) \(.*?says 'walk to .*? for the (?:door|stairs) at (\(\d+, \d+\))'.*?\"success\": false, \"from\".*?\"in\": \"overworld\", \"things\": \[\]", window, re.M))
-    for place, cell in vain:
+    for place, cell in VAIN.findall(window):
         if f"{place} {cell}: leads to" not in current:
             found.setdefault(f"{place} {cell}", ("no way there yet", place, cell.strip("()")))
     have = {title.split(": ")[0]: (id, body) for title, (id, body, *_) in entries(current).items() if "path: milestones" not in body}

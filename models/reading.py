@@ -45,12 +45,14 @@ class View:
     failed: Counter = field(default_factory=Counter)      # Cell -> how often a walk did not get there
     tries: Counter = field(default_factory=Counter)       # Cell -> for how many turns it was the target
     uses: list[Cell] = field(default_factory=list)        # things interacted with, in order
+    said: list[str] = field(default_factory=list)         # what each of them said
     texts: dict[Cell, str] = field(default_factory=dict)  # what a thing says, as far as memory's titles and the context tell
     shut: set[Cell] = field(default_factory=set)          # doors that could not be reached, as memory has it
     explored: set[str] = field(default_factory=set)
     objectives: list[tuple[str, str, tuple | None, str]] = field(default_factory=list)     # (memory id, place, cell, symbol)
     hits: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))      # move -> foe's type -> what its bar lost
     pages: list[str] = field(default_factory=list)        # of a text, after the first
+    strength: float = 1.0                                 # share of the moves' PP that was left in the last battle
     bag: set[str] = field(default_factory=set)            # words that name what is in it
     gained: int = 0                                       # when the bag changed last, as a count of turns
     turns: int = 0
@@ -157,6 +159,8 @@ def read_observation(text: str, view: View) -> None:
         world.setdefault(view.pos, next((s for s, what in view.legend.items() if what == "floor"), "."))
         if size := re.search(r"map (\d+)x(\d+)", drawn[4]):
             view.size[view.place] = (int(size[1]), int(size[2]))
+    if left := [*map(int, re.findall(r"PP (\d+)/", text))]:
+        view.strength = sum(left) / sum(map(int, re.findall(r"PP \d+/(\d+)", text)))
     if (bag := set(re.findall(r"[A-Z]{3,}", found(r"^Bag: (.*)$")))) != view.bag:
         view.bag, view.gained = bag, view.turns if view.bag else 0
     view.edges[view.place] = re.findall(r"the (\w+ \(\w+\))", found(r"^The map goes on to: (.*)$"))
@@ -205,6 +209,7 @@ def read_results(text: str, view: View) -> None:
         cell = view.at((int(x), int(y)))
         view.used[cell], view.texts[cell] = view.turns, said
         view.uses.append(cell)
+        view.said.append(said)
         for known in [c for c in view.failed if c[0] == view.place]:                   # it may have opened a way
             del view.failed[known]
     for move in re.findall(r"A on ([A-Z][\w ]*?): text", text):

@@ -2,8 +2,9 @@
 
 It shows the mechanism and proves nothing about models. It reads only the messages it is sent, as any model would: the same
 messages and seed give the same reply. What it remembers is what its context holds; what it does with H follows from what H
-says. With a walking skill in the overview it calls it, without one it presses; what memory lists it does not look up again;
-objectives in memory it works through in their order; a fighting skill or a dialogue sub-agent it makes use of.
+says. With a walking skill in the overview it calls it, without one it presses; what memory lists it does not look up again,
+unless it was inherited from another run; objectives in memory, and inherited milestones, it works through in their order; a
+fighting skill or a dialogue sub-agent it makes use of. With no H but buttons it goes by what its last turns tell and by chance.
 """
 import json
 import random
@@ -215,11 +216,11 @@ class Turn:
         return self.leave() or self.wander(None)
 
     def healer(self) -> tuple[int, int] | None:
-        """Of the people here one who is not known yet, or speaks of healing, when the party is hurt."""
+        """Of the people here one who is not known yet, or speaks of healing, when the party is hurt or worn out."""
         view, (x, y) = self.view, self.view.pos
         party = re.search(r"^Party: .*", view.text, re.M)
         points = [int(n) for pair in re.findall(r"HP (\d+)/(\d+)", party[0] if party else "") for n in pair]
-        if sum(points[::2]) >= 0.7 * sum(points[1::2]):
+        if sum(points[::2]) >= 0.7 * sum(points[1::2]) and view.strength >= 0.4:
             return None
         people = [c for c in view.maps[view.place] if view.kind(c) == "person" and view.at(c) not in view.used and not view.vain(view.at(c))
                   and re.search("heal|mend|^$", view.texts.get(view.at(c), ""))]
@@ -230,11 +231,26 @@ class Turn:
         view = self.view
         order = next((m.groups() for t in view.texts.values() if (m := ORDER.search(t))), ())
         named = [next((c for c, t in view.texts.items() if c[0] == view.place and word in t and not ORDER.search(t)), None) for word in order]
-        if not order or None in named or not any(view.kind(c) == "boulder" for c in view.maps[view.place]):
+        if not any(view.kind(c) == "boulder" for c in view.maps[view.place]):
             return None
+        if not order or None in named:
+            return self.by_trial()
         done = [c for c in view.uses if c in named]
         right = next(n for n in (2, 1, 0) if done[len(done) - n:] == named[:n])
         return named[right][1:]
+
+    def by_trial(self) -> tuple[int, int] | None:
+        """Things here click into place or reset, and nothing tells their order: one that has not failed after those that hold."""
+        view, held, bad = self.view, [], set()
+        for cell, said in zip(view.uses, view.said):
+            if "reset" in said.lower():
+                bad.add((*held, cell))
+                held = []
+            elif "click" in said.lower():
+                held.append(cell)
+        things = [view.at(c) for c in sorted(view.maps[view.place]) if view.kind(c) == "sign"]
+        untold = lambda c: re.search("click|reset|^$", view.texts.get(c, ""), re.I)
+        return next((c[1:] for c in things if (held or bad) and untold(c) and c not in held and (*held, c) not in bad), None)
 
     def found(self) -> dict[str, int]:
         """Places that a door leads to -> when they were found, as memory tells; 999: just now."""
@@ -334,14 +350,15 @@ class Turn:
         return f"press {self.press.name(way)}", *self.press([self.press.name(way)] * count, f"towards {target or 'new ground'}")
 
     def follow_wall(self) -> tuple[str, str, dict]:
-        """The right hand on the wall: it comes past every dead end of a maze with no memory at all; some doors it takes."""
+        """The right hand on the wall: with no memory at all it comes past every dead end of a maze, or through a door it does not remember."""
         view, (x, y) = self.view, self.view.pos
         ways = [(0, -1), (1, 0), (0, 1), (-1, 0)]
         front = ways.index(DIRECTION.get(view.facing.upper(), (0, -1)))
         for way in (ways[(front + turn) % 4] for turn in (1, 0, 3, 2)):
-            kind = view.kind((x + way[0], y + way[1]))
+            cell = (x + way[0], y + way[1])
+            kind, new = view.kind(cell), view.at(cell) not in view.leads
             shut = view.blocked[(view.at((x, y)), self.press.name(way))]
-            if kind in ("floor", "tall grass") and not shut or kind in ("door", "stairs") and self.rng.random() < 0.3:
+            if kind in ("floor", "tall grass") and not shut or kind in ("door", "stairs") and new:
                 return f"press {self.press.name(way)}", *self.press([self.press.name(way)], "along the wall")
         return "press any way", *self.press([self.press.name(self.rng.choice(ways))], "no way on")
 

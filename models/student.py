@@ -40,23 +40,24 @@ def look(turn: Turn, messages: list[Message]) -> set[str]:
 
 def things(turn: Turn) -> list[tuple[set[str], tuple[int, int]]]:
     """What can be gone to: marked cells, ways off the map, floor from which more would be seen; each with its words."""
-    view, (x, y), steps = turn.view, turn.view.pos, turn.distances()
+    view, (x, y) = turn.view, turn.view.pos
+    steps = view.distances()
     far, out, new = lambda c: abs(c[0] - x) + abs(c[1] - y), [], 0
     marked = [c for c in view.maps[view.place] if turn.view.kind(c) not in PLAIN and not view.kind(c).startswith("ledge")]
     onward = turn.onward()
     for cell in sorted(marked, key=lambda c: (far(c), c))[:24]:
         at = view.at(cell)
-        fresh = not {at} & (view.leads.keys() | view.used.keys() | view.known.keys()) and not turn.moved(cell)
+        fresh = not {at} & (view.leads.keys() | view.used.keys() | view.known.keys()) and not view.moved(cell)
         lead, age, tried = view.leads.get(at), "new" if fresh else "old", bucket(view.tries[at])
         behind = "nowhere known" if lead is None else "explored" if lead in view.explored else "more"
         crossed = view.crossed[frozenset((lead or "", view.place))]
         out.append(({
             age, f"{view.kind(cell)} {age}", f"far {bucket(far(cell))} {fresh}", f"tried {tried}", f"reach {cell in steps}",
-            f"vain {min(turn.vain(at), 3)}", f"lately {at in view.uses[-3:]}", f"crossed {bucket(crossed)}", f"shut {at in view.shut}",
+            f"vain {min(view.vain(at), 3)}", f"lately {at in view.uses[-3:]}", f"crossed {bucket(crossed)}", f"shut {at in view.shut}",
             f"leads to {behind}", f"onward {cell == onward}", f"new, number {new}" if fresh else f"old, tried {tried}"}, cell))
         new += fresh
     tried = lambda c: bucket(view.tries[view.at(c)])
-    edges = sorted(turn.edges_untried(), key=lambda c: (far(c), c))[:2]
+    edges = sorted(view.edges_untried(), key=lambda c: (far(c), c))[:2]
     out += [({"edge", f"edge far {bucket(far(c))}", f"edge tried {tried(c)}"}, c) for c in edges]
     return out + [({"frontier", f"frontier {i} {min(new, 2)}", f"frontier tried {tried(c)}"}, c)
                   for i, (_, c) in enumerate(turn.frontier()[:6])]
@@ -76,8 +77,9 @@ def offers(messages: list[Message], tools: list[dict]) -> tuple[set[str], list[t
 def list_offers(messages: list[Message], tools: list[dict]) -> tuple[set[str], list[tuple[str, str, dict, set[str]]]]:
     schemas = {t["function"]["name"]: t["function"]["parameters"] for t in tools}
     turn, out = Turn(0, messages, schemas), {}
-    view, kept, steps = turn.view, turn.rng.getstate(), turn.distances()
-    turn.distances = lambda: steps           # asked for once a thing
+    view, kept = turn.view, turn.rng.getstate()
+    steps = view.distances()
+    view.distances = lambda: steps           # asked for once a thing
 
     def add(words: set[str], why: str, tool: str, args: dict) -> None:
         key = tool + json.dumps({k: v for k, v in args.items() if k != "reasoning"}, sort_keys=True)

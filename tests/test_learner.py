@@ -70,7 +70,8 @@ def test_walking_is_induced_from_moves_alone():
 
 
 def test_the_thin_walker_is_replaced_once_walks_fail():
-    window, current = step("UP '.' (1, 1) -> (1, 0)"), ""
+    assert refine_skills(step("UP '.' (1, 1) -> (1, 0)"), "(none yet)")["create"] == []        # a walk one way only would trap it
+    window, current = step("UP '.' (1, 1) -> (1, 0)", "LEFT '.' (1, 0) -> (0, 0)"), ""
     thin = refine_skills(window, "(none yet)")["create"][0]["code"]
     assert "heapq" not in thin
     current = f"### skill_0001 (used 4 times, 2 with success, last at step 9)\nname: walk_to\ncode: {thin}"

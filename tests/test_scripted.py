@@ -11,7 +11,7 @@ from harness import Harness, imported
 from models import ModelError, open_model
 from models.learner import refine_memory
 from models.reading import read_context
-from models.scripted import Scripted
+from models.scripted import Scripted, Turn
 from refiner import PASSES, question
 
 SKILL = {"name": "walk_to", "description": "walks to the cell args x, y", "code": "result = 1"}
@@ -135,7 +135,7 @@ def test_a_milestone_that_is_not_where_it_was_is_looked_for():
 
 
 def test_the_refiner_notes_where_progress_was_made():
-    window = """[7] orchestrator at ROOM (2, 1): press_buttons -> {"trace": ["A at 'N' (3, 1): text: Go on!"]} MILESTONES met them
+    window = """[7] orchestrator at ROOM (2, 2): press_buttons -> {"trace": ["UP '.' (2, 2) -> (2, 1)", "A at 'N' (3, 1): text: Go on!"]} MILESTONES met them
 [8] orchestrator at ROOM (2, 1): press_buttons -> {"trace": ["DOWN 'D' (2, 1) -> HUT (0, 2)"]} MILESTONES left the room
 [9] orchestrator at HUT (0, 2): press_buttons -> {"trace": ["UP '~' (0, 1): a battle begins: A"]}
 [10] orchestrator at HUT (0, 2): press_buttons -> {"trace": ["A: text closed"]} MILESTONES won"""
@@ -147,7 +147,7 @@ def test_the_refiner_notes_where_progress_was_made():
 
 def test_a_hand_on_the_wall_comes_past_every_dead_end():
     """No memory: the reply follows from the one observation. Against a maze's map, where every cell of floor is to be reached."""
-    maze = ["#########", "#...#...#", "#.#.#.#.#", "#.#...#.#", "#.#######", "#.......#", "###.#.###", "#...#.#.#", "#########"]
+    maze = ["#########", "#...#...#", "#.#.#.#.#", "#.#...#.#", "#.#######", "#.......#", "###.#.###", "#...#...#", "#########"]
     _, tools = first_messages(Harness(prompt="go", tools=["press_buttons"]))
     x, y, facing, been = 1, 1, "up", set()
     for _ in range(120):
@@ -162,6 +162,35 @@ def test_a_hand_on_the_wall_comes_past_every_dead_end():
         if maze[y + dy][x + dx] == ".":
             x, y = x + dx, y + dy
     assert been == {(i, j) for j, row in enumerate(maze) for i, c in enumerate(row) if c == "."}
+
+
+@pytest.mark.parametrize("points, said, goes", [(9, "I can mend you.", True), (20, "I can mend you.", False), (9, "Nice day.", False)])
+def test_hurt_it_looks_for_help(points, said, goes):
+    _, tools = first_messages()
+    messages = context(overview=f"- places/mem_1: ROOM (3, 1): 'N' says: {said}")
+    messages[-1]["content"] = messages[-1]["content"].replace("\n\nYour", f"\nParty: A (A) level 5 HP {points}/27 ok\n\nYour")
+    turn = Turn(0, messages, {t["function"]["name"]: t["function"]["parameters"] for t in tools})
+    assert (turn.healer() == (3, 1)) == goes and (turn.healer() is None) == (not goes)
+
+
+@pytest.mark.parametrize("order", ["ABC", "BCA", "CBA"])
+def test_an_order_that_nothing_tells_is_found_by_trial(order):
+    """Against the puzzle itself: the right one clicks, a wrong one resets all."""
+    _, tools = first_messages(Harness(prompt="go", tools=["press_buttons"]))
+    hall = "Game State: overworld\nLocation: HALL\nPosition: x=2, y=2, facing up\nASCII Map:\n#######\n#..B..#\n#.P...#\n#!.!.!#\n#######\n" \
+           "(top-left cell is x=0, y=0; map 7x5; P you, . floor, # wall, ! sign, B boulder)"
+    cells, turns, held, pressed = {"A": (1, 3), "B": (3, 3), "C": (5, 3)}, [], "", "A"
+    for _ in range(12):
+        held = held + pressed if (held + pressed) == order[:len(held) + 1] else ""
+        if held == order:
+            break
+        said = {"trace": [f"A at '!' {cells[pressed]}: text: {'Click!' if held else 'Reset!'}"]}
+        turns.append((hall, "use", "press_buttons", {"buttons": ["A"]}, said))
+        messages = context(*turns)
+        messages[-1] = {"role": "user", "content": hall}
+        target = Turn(0, messages, {t["function"]["name"]: t["function"]["parameters"] for t in tools}).in_order()
+        pressed = next(name for name, cell in cells.items() if cell == target)
+    assert held == order
 
 
 def test_a_text_that_goes_on_updates_its_entry():

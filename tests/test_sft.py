@@ -148,6 +148,16 @@ def test_the_loop_learns_resumes_anywhere_and_replays(runs, tmp_path, monkeypatc
         assert (tmp_path / "broken" / name).read_bytes() == (whole / name).read_bytes(), name
 
 
+def test_the_warm_up_and_earlier_shards_are_learned_again_with_the_last_one(monkeypatch, tmp_path):
+    for name, n in (("theta_0.jsonl", 30), ("s1", 30), ("s2", 10)):
+        (tmp_path / name).write_text("".join(json.dumps({"id": f"{name} {i}"}) + "\n" for i in range(n)))
+    (tmp_path / "theta_0.npz").write_bytes(Theta().dumps())
+    taught = []
+    monkeypatch.setattr(sft, "fit", lambda theta, rows: taught.extend(r["id"].split()[0] for r in rows))
+    sft.train(f"student:{tmp_path / 'theta_0.npz'}", None, [tmp_path / "s1", tmp_path / "s2"], tmp_path)
+    assert [taught.count(name) for name in ("theta_0.jsonl", "s1", "s2")] == [5, 5, 10]
+
+
 def test_a_language_models_theta_goes_through_the_trainer_from_its_last_adapter(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setitem(sys.modules, "tools.lora", SimpleNamespace(advance=lambda *a, **k: asked.append((a, k)) or "name"))
