@@ -104,7 +104,8 @@ def test_what_people_wrote_keeps_its_form_when_something_else_changes(tmp_path):
 
 
 @pytest.mark.parametrize("raw, value", [
-    ("plain words", "plain words"), ('"a\\nb"', "a\nb"), ("'it''s'", "it's"), ("true", "true"), (">\n  folded\n  text", "folded text")])
+    ("plain words", "plain words"), ('"a\\nb"', "a\nb"), ("'it''s'", "it's"), ("true", "true"),
+    (">\n  folded\n  text", "folded text")])
 def test_front_matter_as_people_write_it(raw, value):
     assert w.value(f"name: x\ndescription: {raw}\nlicense: MIT\n", "description") == value
 
@@ -123,6 +124,7 @@ def test_front_matter_as_people_write_it(raw, value):
     ({".agents/skills/add-up/SKILL.md": skill(description="")}, "description must have"),
     ({".agents/skills/add-up/SKILL.md": skill(description="x" * 1_025)}, "description must have"),
     ({".agents/skills/add-up/SKILL.md": skill(more='harness: {"importance": 9}\n')}, "importance: 9 is greater"),
+    ({".agents/skills/add-up/SKILL.md": skill(more="harness: 7\n")}, "harness must be an object"),
     ({".agents/skills/other/notes.md": "x"}, "no SKILL.md beside it"),
     ({".agents/skills/add-up/scripts/add.py": "def f(:\n"}, "add.py: does not compile"),
     ({".agents/skills/add-up/scripts/add.py": "x = 1\0"}, "add.py: does not compile"),
@@ -617,12 +619,16 @@ def test_what_a_person_wrote_is_changed_only_when_asked(tmp_path, monkeypatch):
 
 
 def test_an_entry_that_h_cannot_hold_stays_as_it_is(tmp_path, capsys):
-    long = skill(name="long", body="x" * 12_001)
-    root = tree(tmp_path / "t", {**GOOD, ".agents/skills/long/SKILL.md": long})
+    long, note = skill(name="long", body="x" * 12_001), f"## long\n{'x' * 12_001}\n"
+    files = {**GOOD, ".agents/skills/long/SKILL.md": long, "memory/NOTES.md": note + GOOD["memory/NOTES.md"]}
+    root = tree(tmp_path / "t", files)
     assert refine(root, "--out", tmp_path / "o") == 0
-    assert (
-        "too long" in (tmp_path / "o" / "report.md").read_text() and w.read_tree(root)[0][".agents/skills/long/SKILL.md"] == long
-    )
+    new = w.read_tree(root)[0]
+    assert new[".agents/skills/long/SKILL.md"] == long and new["memory/NOTES.md"].startswith(files["memory/NOTES.md"])
+    assert new["memory/NOTES.md"] != files["memory/NOTES.md"]
+    assert (tmp_path / "o" / "report.md").read_text().count("too long") == 2
+    with pytest.raises(BadInput, match="too long"):      # to leave it out without a word would be a loss
+        bootstrap.read_any(root)
 
 
 def test_a_sessions_notes_are_folded_in_and_a_new_skill_gets_its_files(tmp_path, monkeypatch):

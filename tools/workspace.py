@@ -234,6 +234,7 @@ def faults(path: str, files: Files) -> list[str]:
         "holds half a character; it can't be written as UTF-8": text.encode(errors="replace").decode() != text,
         f"name {value(head, 'name')!r} must be its folder's, 1 to 64 of a-z 0-9 and single hyphens":
             path == main and part == "skills" and not named,
+        "harness must be an object, as JSON on one line": path == main and not isinstance(value(head, "harness") or {}, dict),
         f"description must have 1 to {SHOWN} characters; without one an agent never sees the entry":
             path == main and not 1 <= len(value(head, "description")) <= SHOWN}
     more = compiles(path, text) if path.endswith(".py") else named_paths(base, text, files) if path.endswith(".md") else []
