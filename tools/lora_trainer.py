@@ -17,7 +17,6 @@ import json
 import math
 import os
 import random
-import resource
 import sys
 import threading
 import time
@@ -175,12 +174,12 @@ def write_gguf(model: Any, path: Path) -> None:
     out.close()
 
 
-def train(c: dict, start: float) -> int:
+def train(c: dict) -> None:
     import torch
-    cuda, out = c["device"] == "cuda", Path(c["out"])
+    cuda, out, start = c["device"] == "cuda", Path(c["out"]), time.monotonic()
     if cuda and not torch.cuda.is_available():
         print(f"torch {torch.__version__} can't use the GPU")
-        return NO_GPU
+        sys.exit(NO_GPU)
     torch.manual_seed(c["seed"])
     model, tokenizer = open_base(c, cuda)
     lines = Path(c["shard"]).read_text(encoding="utf-8").splitlines()
@@ -188,7 +187,7 @@ def train(c: dict, start: float) -> int:
     count = {"rows": sum(map(len, units)), "dropped": dropped}
     print(json.dumps(count), flush=True)
     if not units:
-        return EMPTY
+        sys.exit(EMPTY)
     if c["mode"] == "grpo":
         with torch.no_grad():
             for r in [r for unit in units for r in unit]:
@@ -201,24 +200,21 @@ def train(c: dict, start: float) -> int:
         write_gguf(model, out / "adapter.gguf")
     quarter = max(1, len(losses) // 4)
     done = count | {"id": c["id"], "steps": len(losses), "batch": c["batch"], "loss_first": fmean(losses[:quarter]),
-                    "loss_last": fmean(losses[-quarter:]), "seconds": round(time.time() - start, 1),
-                    "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-                    "peak_gpu_mb": torch.cuda.max_memory_allocated() >> 20 if cuda else 0}
+                    "loss_last": fmean(losses[-quarter:]), "seconds": round(time.monotonic() - start, 1)}
     (out / "DONE.json").write_text(json.dumps(done))         # the last file: without it the folder does not count
-    return 0
 
 
-def main(path: str) -> int:
+def main(path: str) -> None:
     import torch
     try:
-        return train(json.loads(Path(path).read_text()), time.time())
+        train(json.loads(Path(path).read_text()))
     except (RuntimeError, MemoryError) as e:
         if not isinstance(e, (torch.OutOfMemoryError, MemoryError)) and "allocate memory" not in str(e):
             raise
         print(f"out of memory: {str(e)[:300]}")
-        return OOM
+        sys.exit(OOM)
 
 
 if __name__ == "__main__":
     watch_parent()
-    sys.exit(main(sys.argv[1]))
+    main(sys.argv[1])
