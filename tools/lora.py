@@ -5,7 +5,7 @@
 
 Nothing here imports torch: the trainer (tools/lora_trainer.py) is a process in an environment of its own, which may run out
 of memory, hang or be killed. An adapter appears under its name only when it is whole, finite and of the right base.
-The settings are the paper's (section 4 and appendix); MODES lists them.
+The defaults, COMMON and MODES, are the paper's settings (section 4 and appendix).
 """
 import argparse
 import contextlib
@@ -45,10 +45,7 @@ class TrainError(BadInput):
 
 
 def gpu() -> str:
-    """The trainer's CUDA_VISIBLE_DEVICES: as the user has set it, else the freest GPU's uuid; "": there is none.
-
-    The driver is asked, not torch. That it answers only means that trying is worth while: the trainer itself looks again.
-    """
+    """The trainer's CUDA_VISIBLE_DEVICES: as the user has set it, else the uuid of the driver's freest GPU; "": there is none."""
     command = ["nvidia-smi", "--query-gpu=memory.free,uuid", "--format=csv,noheader,nounits"]
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
@@ -66,8 +63,9 @@ def flaw(folder: Path, model: str) -> str:
         start = 8 + int.from_bytes(data[:8], "little")
         tensors = {name: t for name, t in json.loads(data[8:start]).items() if name != "__metadata__"}
         numbers = np.frombuffer(data, "<f4", max(t["data_offsets"][1] for t in tensors.values()) // 4, start)
-        b = [numbers[slice(*(at // 4 for at in t["data_offsets"]))] for name, t in tensors.items() if "lora_B" in name]
-        checks = {f"it belongs to {config['base_model_name_or_path']}, not to {model}": config["base_model_name_or_path"] == model,
+        b = [numbers[start // 4:end // 4] for start, end in (t["data_offsets"] for name, t in tensors.items() if "lora_B" in name)]
+        of = config["base_model_name_or_path"]
+        checks = {f"it belongs to {of}, not to {model}": of == model,
                   "no optimiser step was made": done["steps"] > 0,
                   "its numbers are not float32": all(t["dtype"] == "F32" for t in tensors.values()),
                   "it holds numbers that are not finite": np.isfinite(numbers).all(),
@@ -99,9 +97,8 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
           **changes: object) -> dict | None:
     """Train theta on a shard; the adapter is the folder `out`. Returns its DONE.json; None: no row was worth training on.
 
-    changes: other values for COMMON's and MODES' settings. Out of memory, or killed: again with half the micro-batch, and the
-    step stays the same. An `out` that is already there is taken when it is of the same shard and settings. Raises TrainError,
-    and then `out` is not there.
+    changes: other values for COMMON's and MODES' settings. Out of memory, or killed: again with half the micro-batch; the step
+    stays the same. An `out` of the same shard and settings is taken as it is. Raises TrainError, and then nothing is published.
     """
     if unknown := set(changes) - set(COMMON | MODES["sft"]):
         raise BadInput(f"no such setting of the trainer: {min(unknown)}; there are {', '.join(COMMON | MODES['sft'])}")
@@ -144,9 +141,10 @@ def call(method: str, url: str, body: dict | None = None) -> requests.Response:
 
 def publish(url: str, name: str, folder: Path) -> None:
     """Have a vLLM server load an adapter under a name that is new in every round, so that no cache mixes two policies."""
+    if name in {m["id"] for m in call("GET", f"{url}/models").json()["data"]}:           # by a run that was ended
+        return
     answer = call("POST", f"{url}/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
-    known = answer.status_code == 400 and name in {m["id"] for m in call("GET", f"{url}/models").json()["data"]}
-    if answer.status_code != 200 and not known:
+    if answer.status_code != 200:
         raise TrainError("not loaded", f"{url} answered {answer.status_code}: {answer.text[:300]}; vLLM needs --enable-lora, "
                          "--max-lora-rank, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 

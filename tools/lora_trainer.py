@@ -17,6 +17,7 @@ import json
 import math
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -42,8 +43,7 @@ def encode(row: dict, tokenizer: Any) -> dict:
     render = lambda part, **more: tokenizer.apply_chat_template(part, tools=row.get("tools") or None, tokenize=False, **more)
     full, prompt = render(messages), render(messages[:len(row["prompt"])], add_generation_prompt=True)
     ids, before = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (full, prompt))
-    same = next((i for i, (a, b) in enumerate(zip(ids, before)) if a != b), min(len(ids), len(before)))
-    return {"weight": 1.0, **row, "text": full, "n": len(ids), "target": len(ids) - same}
+    return {"weight": 1.0, **row, "text": full, "n": len(ids), "target": len(ids) - len(os.path.commonprefix([ids, before]))}
 
 
 def select(rows: list[dict], mode: str, longest: int) -> tuple[list[list[dict]], dict]:
@@ -51,9 +51,8 @@ def select(rows: list[dict], mode: str, longest: int) -> tuple[list[list[dict]],
     grpo, units = mode == "grpo", {}
     drop = {"pictures": 0, "zero_weight": 0, "too_long": 0, "no_target": 0, "flat_group": 0}
     for i, r in enumerate(rows):
-        faults = {"pictures": r.get("images"), "zero_weight": not grpo and r["weight"] <= 0, "too_long": r["n"] > longest,
-                  "no_target": not r["target"]}
-        if why := next((why for why, found in faults.items() if found), ""):
+        faults = r.get("images"), not grpo and r["weight"] <= 0, r["n"] > longest, not r["target"]
+        if why := next((why for why, found in zip(drop, faults) if found), ""):
             drop[why] += 1
         else:
             units.setdefault(r["group"] if grpo else i, []).append(r)
@@ -188,10 +187,9 @@ def train(c: dict) -> None:
     print(json.dumps(count), flush=True)
     if not units:
         sys.exit(EMPTY)
-    if c["mode"] == "grpo":
-        with torch.no_grad():
-            for r in [r for unit in units for r in unit]:
-                r["old"] = log_probs(model, tokenizer, [r])[0][0]
+    with torch.no_grad():
+        for r in [r for unit in units for r in unit if c["mode"] == "grpo"]:
+            r["old"] = log_probs(model, tokenizer, [r])[0][0]
     model.train()
     losses = fit(model, tokenizer, units, c)
     model.save_pretrained(out)
@@ -204,17 +202,12 @@ def train(c: dict) -> None:
     (out / "DONE.json").write_text(json.dumps(done))         # the last file: without it the folder does not count
 
 
-def main(path: str) -> None:
-    import torch
+if __name__ == "__main__":
+    watch_parent()
     try:
-        train(json.loads(Path(path).read_text()))
+        train(json.loads(Path(sys.argv[1]).read_text()))
     except (RuntimeError, MemoryError) as e:
-        if not isinstance(e, (torch.OutOfMemoryError, MemoryError)) and "allocate memory" not in str(e):
+        if isinstance(e, RuntimeError) and not re.search("out of memory|allocate memory", str(e)):
             raise
         print(f"out of memory: {str(e)[:300]}")
         sys.exit(OOM)
-
-
-if __name__ == "__main__":
-    watch_parent()
-    main(sys.argv[1])
