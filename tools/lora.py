@@ -63,13 +63,13 @@ def flaw(folder: Path, model: str) -> str:
         start = 8 + int.from_bytes(data[:8], "little")
         tensors = {name: t for name, t in json.loads(data[8:start]).items() if name != "__metadata__"}
         numbers = np.frombuffer(data, "<f4", max(t["data_offsets"][1] for t in tensors.values()) // 4, start)
-        b = [numbers[start // 4:end // 4] for start, end in (t["data_offsets"] for name, t in tensors.items() if "lora_B" in name)]
+        b = [t["data_offsets"] for name, t in tensors.items() if "lora_B" in name]       # in bytes
         of = config["base_model_name_or_path"]
         checks = {f"it belongs to {of}, not to {model}": of == model,
                   "no optimiser step was made": done["steps"] > 0,
                   "its numbers are not float32": all(t["dtype"] == "F32" for t in tensors.values()),
                   "it holds numbers that are not finite": np.isfinite(numbers).all(),
-                  "B is all zeros: it is the base": any(x.any() for x in b)}
+                  "B is all zeros: it is the base": any(numbers[i // 4:j // 4].any() for i, j in b)}
         return next((words for words, good in checks.items() if not good), "")
     except (OSError, ValueError, LookupError, TypeError) as e:           # ValueError: cut off, or no JSON
         return f"it can't be read: {type(e).__name__}: {e}"
@@ -178,7 +178,7 @@ def advance(shard: Path, out: Path, model: str, python: str, url: str, served: s
     None: nothing to train on, theta_k stays. served: the base's name there. more: train's. Raises TrainError, theta_k stays."""
     if train(shard, out, model, python, **more) is None:
         return None
-    prompts = [addressed(json.loads(line)["prompt"], "") for line in shard.read_text(encoding="utf-8").splitlines()[:3]]
+    prompts = [addressed(json.loads(line)["prompt"], "") for line in shard.read_bytes().splitlines()[:3]]
     publish(url, out.name, out)
     canary(url, {"model": served}, {"model": out.name}, prompts)
     return out.name

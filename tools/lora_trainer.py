@@ -51,7 +51,7 @@ def select(rows: list[dict], mode: str, longest: int) -> tuple[list[list[dict]],
     grpo, units = mode == "grpo", {}
     drop = {"pictures": 0, "zero_weight": 0, "too_long": 0, "no_target": 0, "flat_group": 0}
     for i, r in enumerate(rows):
-        faults = r.get("images"), not grpo and r["weight"] <= 0, r["n"] > longest, not r["target"]
+        faults = r.get("images"), not grpo and r["weight"] <= 0, r["n"] > longest, not r["target"]       # in drop's order
         if why := next((why for why, found in zip(drop, faults) if found), ""):
             drop[why] += 1
         else:
@@ -181,8 +181,9 @@ def train(c: dict) -> None:
         sys.exit(NO_GPU)
     torch.manual_seed(c["seed"])
     model, tokenizer = open_base(c, cuda)
-    lines = Path(c["shard"]).read_text(encoding="utf-8").splitlines()
-    units, dropped = select([encode(json.loads(line), tokenizer) for line in lines], c["mode"], c["max_length"])
+    with open(c["shard"], encoding="utf-8") as lines:
+        rows = [encode(json.loads(line), tokenizer) for line in lines]
+    units, dropped = select(rows, c["mode"], c["max_length"])
     count = {"rows": sum(map(len, units)), "dropped": dropped}
     print(json.dumps(count), flush=True)
     if not units:
