@@ -25,7 +25,7 @@ import requests
 
 from models import digest
 from models.wire import addressed
-from runlog import BadInput
+from runlog import BadInput, read_rows
 
 TRAINER = Path(__file__).with_name("lora_trainer.py")
 COMMON = {"r": 256, "alpha": 256, "max_length": 8192, "warmup": 0.03, "batch": 4, "steps": 0, "epochs": 1, "seed": 0,
@@ -178,7 +178,7 @@ def advance(shard: Path, out: Path, model: str, python: str, url: str, served: s
     None: nothing to train on, theta_k stays. served: the base's name there. more: train's. Raises TrainError, theta_k stays."""
     if train(shard, out, model, python, **more) is None:
         return None
-    prompts = [addressed(json.loads(line)["prompt"], "") for line in shard.read_bytes().splitlines()[:3]]
+    prompts = [addressed(row["prompt"], "") for row in read_rows(shard)[:3]]
     publish(url, out.name, out)
     canary(url, {"model": served}, {"model": out.name}, prompts)
     return out.name

@@ -182,7 +182,7 @@ def train(c: dict) -> None:
     torch.manual_seed(c["seed"])
     model, tokenizer = open_base(c, cuda)
     with open(c["shard"], encoding="utf-8") as lines:
-        rows = [encode(json.loads(line), tokenizer) for line in lines]
+        rows = [encode(json.loads(line), tokenizer) for line in lines if line.strip()]
     units, dropped = select(rows, c["mode"], c["max_length"])
     count = {"rows": sum(map(len, units)), "dropped": dropped}
     print(json.dumps(count), flush=True)
