@@ -28,8 +28,9 @@ from sft import agreement, calls, refused, shard_row
 from tools.lora import canary, train
 
 SYSTEM = "Walk to the key k, then to the exit E. Answer with one call."
-TOOLS = tool_list({"move": ("Walk one cell.", {"type": "object", "properties": {"direction": {"type": "string", "enum": list(MOVES)}},
-                                               "required": ["direction"], "additionalProperties": False})})
+WAY = {"type": "object", "properties": {"direction": {"type": "string", "enum": list(MOVES)}}, "required": ["direction"],
+       "additionalProperties": False}
+TOOLS = tool_list({"move": ("Walk one cell.", WAY)})
 WALK, DISCOUNT = 30, 0.97            # steps of a walk, at most; of a row's weight, a step
 # Half of the layers, small steps, a high learning rate: little enough for a CPU, enough for twenty rows to learn a call's form.
 SMALL = {"r": 16, "alpha": 32, "lr": 1e-3, "beta2": 0.95, "epochs": 7, "per_step": 2, "batch": 2, "max_length": 512,
