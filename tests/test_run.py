@@ -27,7 +27,7 @@ def start(*flags, **more):
 
 def play(*flags, **more):
     process = start(*flags, **more)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=400)
     return process.returncode, out, err
 
 
