@@ -74,9 +74,9 @@ def test_every_path_and_flag_that_the_readme_names_exists():
     text = (ROOT / "README.md").read_text()
     for path in re.findall(r"`((?:tests|games|prompts|harnesses)/[\w./]*)`", text):
         assert (ROOT / path).exists(), path
-    source = (ROOT / "settings.py").read_text()
-    for flag in set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"<!--.*?-->", "", text))) - {"help", "game", "table", "seeds", "jobs"}:
-        assert f"{flag.replace('-', '_')}: " in source, flag
+    fields, tools = (ROOT / "settings.py").read_text(), "".join((ROOT / name).read_text() for name in tracked())
+    for flag in set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"<!--.*?-->", "", text))) - {"help"}:
+        assert f"{flag.replace('-', '_')}: " in fields or f'"--{flag}"' in tools or f'("{flag}",' in tools, flag
 
 
 def test_the_budget():
