@@ -188,7 +188,7 @@ class Run:
         outs = [self.folder / f"theta_{i}" for i in range(1, k + 2)]
         iteration(k, outs[-1], agent.steps, self.edits, self.env.tools, agent.harness.tools, since=self.theta["since"],
                   size=s.iteration, judge=rule_judge if s.model_of("judge") == "scripted" else model_judge(ask),
-                  ask=None if s.model_of("teacher") == "self" else ask, context=s.context)
+                  ask=None if s.model_of("teacher") == "self" else ask)
         if self.live and train(s.model, outs[made - 1] if made else None, [d / "shard.jsonl" for d in outs], outs[-1],
                                s.trainer_python, s.weights, s.base_url):
             made = k + 1

@@ -88,9 +88,8 @@ def test_rows_are_dropped_whole_and_counted_never_cut():
     bad = step(2, {"success": False, "error": "move was not carried out: x"}, calls=[Call("c", "move", {"direction": "up"})])
     states = [(s, None if s.t == 1 else m, t) for s, m, t in decisions(8)]
     states[1] = (bad, ASKED, TOOLS)
-    states[2] = (states[2][0], [{"role": "user", "content": "x" * 900}], TOOLS)
-    rows, count = relabel(states, rewards(0.9), lambda *what: pytest.fail("not low"), context=200)
-    assert count == {"dropped: not rebuilt": 1, "dropped: own call without worth": 1, "dropped: too long": 1, "kept": 5} and len(rows) == 5
+    rows, count = relabel(states, rewards(0.9), lambda *what: pytest.fail("not low"))
+    assert count == {"dropped: not rebuilt": 1, "dropped: own call without worth": 1, "kept": 6} and len(rows) == 6
 
 
 def test_without_a_teacher_a_decision_counts_by_how_far_its_window_is_above_the_mean():

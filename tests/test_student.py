@@ -55,7 +55,7 @@ def test_theta_0_is_the_base_and_training_changes_only_the_adapter():
     assert np.array_equal(theta.probs(r), other.probs(r)) and np.array_equal(theta.W0, other.W0)      # B is zero, the base is one
     before = theta.probs(r)[r.gold[0]]
     base = theta.W0.copy()
-    history = theta.fit([r], epochs=40)
+    history = theta.fit([r], steps=40)
     assert theta.probs(r)[r.gold[0]] > before and history[-1] < history[0] and np.array_equal(theta.W0, base)
 
 
@@ -89,9 +89,9 @@ def test_grpo_prefers_the_better_candidate_and_stays_near_where_it_began():
 
 def test_an_adapter_is_the_same_bytes_again_and_fits_its_base_only(tmp_path):
     theta = Theta()
-    theta.fit(some_rows(), epochs=3, seed=1)
+    theta.fit(some_rows(), steps=3, seed=1)
     again = Theta()
-    again.fit(some_rows(), epochs=3, seed=1)
+    again.fit(some_rows(), steps=3, seed=1)
     assert theta.dumps() == again.dumps()
     path = tmp_path / "theta.npz"
     path.write_bytes(theta.dumps())

@@ -18,6 +18,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -138,21 +139,17 @@ def table(rows: dict[str, list[dict]]) -> str:
 
 def by_iteration(out: Path) -> str:
     """Milestones reached by the end of each iteration, a column a condition; "" where nothing is a co-learning run."""
-    settings = {p.parent.name: json.loads(p.read_text()) for p in sorted(out.glob("*-*/settings.json"))}
-    n, size = max(((s.get("colearn", 0), s.get("iteration", 0)) for s in settings.values()), default=(0, 0))
-    reached: dict[str, list[list[int]]] = {c: [] for c in CONTROLS if any(name.rpartition("-")[0] == c for name in settings)}
-    for name in settings:
-        if (condition := name.rpartition("-")[0]) in reached:
-            rows = read_rows(out / name / "trajectory.jsonl")
-            first = {m: r["t"] for r in reversed(rows) for m in r["milestones"]}
-            reached[condition].append([sum(t <= size * (k + 1) for t in first.values()) for k in range(n)])
-    if not n or not reached:
-        return ""
-    cells = [["milestones by the end of", *reached]]
-    for k in range(n):
-        counts = [spread([r[k] for r in runs]) for runs in reached.values()]
-        cells.append([f"iteration {k + 1} ({size * (k + 1)} steps)", *counts])
-    return "\n\n" + columns(cells)
+    condition = lambda folder: folder.name.rpartition("-")[0]
+    runs = [p.parent for p in out.glob("*-*/settings.json") if condition(p.parent) in CONTROLS]
+    settings = [json.loads((run / "settings.json").read_text()) for run in runs]
+    n, size = max(((s["colearn"], s["iteration"]) for s in settings), default=(0, 0))
+    when = defaultdict(list)             # condition -> of each run, the steps that reached a milestone
+    for run in sorted(runs, key=lambda run: [*CONTROLS].index(condition(run))):
+        rows = reversed(read_rows(run / "trajectory.jsonl"))
+        when[condition(run)].append({m: r["t"] for r in rows for m in r["milestones"]}.values())
+    by = lambda step: [spread([sum(t <= step for t in steps) for steps in of]) for of in when.values()]
+    lines = [[f"iteration {k} ({size * k} steps)", *by(size * k)] for k in range(1, n + 1)]
+    return "\n\n" + columns([["milestones by the end of", *when], *lines]) if lines else ""
 
 
 def main(argv: list[str] | None = None) -> int:
