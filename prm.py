@@ -40,9 +40,6 @@ class Window:
     steps: list[Step]                # in the order of their t
     changed: list[bool]              # did the world change between this decision and the next
 
-    def text(self) -> str:
-        return "\n".join(s.line() for s in self.steps)
-
 
 Judge = Callable[[Window, Window], dict[str, float]]     # P(the first is better), a dimension
 
@@ -93,18 +90,19 @@ def rule_judge(first: Window, second: Window) -> dict[str, float]:
 def model_judge(ask: Callable[[str, list, list], Reply]) -> Judge:
     """A model as the judge. A reply that doesn't fit the schema is asked for once more and then judges nothing."""
     def judge(first: Window, second: Window) -> dict[str, float]:
-        text = fill("judge", first=first.text(), second=second.text(), schema=json.dumps(SCHEMA))
-        messages = [{"role": "user", "content": text}]
+        text = lambda window: "\n".join(s.line() for s in window.steps)
+        asked = fill("judge", first=text(first), second=text(second), schema=json.dumps(SCHEMA))
+        messages = [{"role": "user", "content": asked}]
         for _ in range(2):
-            text = ask("judge", messages, []).text or "(empty)"
+            said = ask("judge", messages, []).text or "(empty)"
             try:
-                row = json.JSONDecoder().raw_decode(text[max(text.find("{"), 0):])[0]
+                row = json.JSONDecoder().raw_decode(said[max(said.find("{"), 0):])[0]
                 wrong = problems(row, SCHEMA)
             except ValueError as e:
                 wrong = f"it holds no JSON object: {e}"
             if not wrong:
                 return {d: float(row[d]) for d in JUDGED if d in row}
-            messages = [*messages, {"role": "assistant", "content": text}, {"role": "user", "content": f"Not accepted: {wrong}"}]
+            messages = [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": f"Not accepted: {wrong}"}]
         return {}
     return judge
 
