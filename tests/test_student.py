@@ -38,7 +38,8 @@ def test_a_state_offers_its_calls_each_also_malformed():
     assert "state overworld" in state
     whole = [(tool, args) for _, tool, args, words in calls if "malformed" not in words]
     assert {"direction": "east", "reasoning": "one press"} in [args for tool, args in whole if tool == "move"]
-    assert len(calls) == 2 * len(whole) and not any(args == other for (_, _, args, w), (_, _, other, v) in zip(calls, calls[len(whole):]))
+    assert len(calls) == 2 * len(whole)
+    assert not any(args == other for (_, _, args, _), (_, _, other, _) in zip(calls, calls[len(whole):]))
 
 
 def test_the_same_messages_and_seed_give_the_same_reply():
@@ -122,5 +123,5 @@ def test_what_the_student_can_say_becomes_a_row_and_nothing_else():
 
 
 def test_the_loop_needs_no_torch():
-    code = "import sys, run, sft, models.student; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'tools.lora')))"
+    code = "import sys, run, sft, models.student; sys.exit(bool({'torch', 'transformers', 'tools.lora'} & {*sys.modules}))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
