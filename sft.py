@@ -19,15 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median, pstdev
 
-from ch import unfit
-from env import Step
+from ch import Agent, unfit
 from harness import Edit
 from models import Call, Message, Reply, fill, open_model
 from models.student import blank, learn
 from models.theta import Theta, grpo
-from prm import Judge, grounded, middle, reasons, score, valid, windows
+from prm import grounded, middle, model_judge, reasons, rule_judge, score, valid, windows
 from rebuild import Seen, logged, prompts
 from runlog import BadInput, command, read_rows, write_atomic, write_rows
+from settings import Settings
 
 Ask = Callable[[str, list, list], Reply]
 GROUP = 4                            # offline GRPO: candidates a state
@@ -107,15 +107,16 @@ def adapter(out: Path) -> Path:
     return out / f"{out.parent.name}-{out.name}"
 
 
-def train(model: str, last: Path | None, shards: list[Path], out: Path, python: str = "", base: str = "", url: str = "") -> bool:
-    """The theta in the folder `last` (None: what `model` is) -> the next one, in `out`. The numpy student learns from the last
+def train(s: Settings, last: Path | None, shards: list[Path], out: Path) -> bool:
+    """The theta in the folder `last` (None: what --model is) -> the next one, in `out`. The numpy student learns from the last
     shard and as many rows of the warm-up's and the earlier ones (DAgger's aggregate, thinned out). A language model is trained
     by tools/lora.py and loaded at its server. False: no row was worth it, theta stays."""
-    kind, _, first = model.partition(":")
-    if kind != "student":
+    if not s.is_student():
         from tools.lora import advance
         more = {"init": str(adapter(last))} if last else {}
-        return advance(shards[-1], adapter(out), base, python, url, served=model, **more) is not None
+        made = advance(shards[-1], adapter(out), s.weights, s.trainer_python, s.base_url, served=s.model, **more)
+        return made is not None
+    first = s.model.partition(":")[2]
     warm = [Path(first).with_suffix(".jsonl")] if first else []          # beside theta_0, not to be forgotten
     theta, rows = Theta.load(str(last / "theta.npz") if last else first), read_rows(shards[-1])
     old = [row for shard in [*warm, *shards[:-1]] for row in read_rows(shard)]
@@ -124,19 +125,25 @@ def train(model: str, last: Path | None, shards: list[Path], out: Path, python: 
     return True
 
 
-def iteration(k: int, out: Path, steps: list[Step], edits: list[Edit], tools: dict, harness_tools: list[str], *, since: int,
-              size: int, judge: Judge, ask: Ask | None) -> None:
-    """Score and relabel what was played after step `since`; rewards.jsonl, shard.jsonl and report.json in `out`."""
-    new = [s for s in steps if s.t > since]
-    rewards, flips = score(windows(new), judge, middle(windows([s for s in steps if s.t <= size])))
-    rows, count = relabel(prompts(tools, harness_tools, steps, edits, since), rewards, ask)
-    out.mkdir(parents=True, exist_ok=True)
-    write_rows(out / "rewards.jsonl", rewards)
-    write_rows(out / "shard.jsonl", rows)
-    report = {"iteration": k, "steps": [since + 1, max(s.t for s in new)], "flips": round(flips, 4), **count,
-              "milestones": list(dict.fromkeys(m for s in new for m in s.milestones)),
+def iteration(theta: dict, s: Settings, folder: Path, agent: Agent, edits: list[Edit], live: bool) -> dict:
+    """--colearn: score, relabel and train on what was played since the last iteration; all in folder/theta_{k+1}. Returns the
+    loop's state: {"k": iterations done, "since": their last step, "made": the newest theta (0: none)}. Not live: no training."""
+    k, since, made, ask = theta["k"] + 1, theta["since"], theta["made"], agent.ask
+    outs, new = [folder / f"theta_{i}" for i in range(1, k + 1)], [step for step in agent.steps if step.t > since]
+    judge = rule_judge if s.model_of("judge") == "scripted" else model_judge(ask)
+    rewards, flips = score(windows(new), judge, middle(windows([step for step in agent.steps if step.t <= s.iteration])))
+    seen = prompts(agent.env.tools, agent.harness.tools, agent.steps, edits, since)
+    rows, count = relabel(seen, rewards, None if s.model_of("teacher") == "self" else ask)
+    outs[-1].mkdir(parents=True, exist_ok=True)
+    write_rows(outs[-1] / "rewards.jsonl", rewards)
+    write_rows(outs[-1] / "shard.jsonl", rows)
+    report = {"iteration": k, "steps": [since + 1, agent.t], "flips": round(flips, 4), **count,
+              "milestones": list(dict.fromkeys(m for step in new for m in step.milestones)),
               **{what: round(mean(r[what] for r in rewards), 4) for what in ("reward", "format")}}
-    write_atomic(out / "report.json", json.dumps(report).encode())
+    write_atomic(outs[-1] / "report.json", json.dumps(report).encode())
+    if live and train(s, outs[made - 1] if made else None, [out / "shard.jsonl" for out in outs], outs[-1]):
+        made = k
+    return {"k": k, "since": agent.t, "made": made}
 
 
 # -- warm-up: SFT on a teacher's trajectories, offline GRPO

@@ -13,6 +13,7 @@ from models import Call, Reply, digest, open_model
 from models.theta import Theta
 from rebuild import logged
 from runlog import Recorder, read_rows
+from settings import Settings
 from sft import advantages, agreement, evaluate, refused, relabel, shard_row
 
 TOOLS = [{"type": "function", "function": {"name": "move", "parameters": {
@@ -159,7 +160,7 @@ def test_the_warm_up_and_earlier_shards_are_learned_again_with_the_last_one(monk
     (tmp_path / "theta_0.npz").write_bytes(Theta().dumps())
     taught = []
     monkeypatch.setattr(sft, "fit", lambda theta, rows: taught.extend(r["id"].split()[0] for r in rows))
-    sft.train(f"student:{tmp_path / 'theta_0.npz'}", None, [tmp_path / "s1", tmp_path / "s2"], tmp_path)
+    sft.train(Settings(model=f"student:{tmp_path / 'theta_0.npz'}"), None, [tmp_path / "s1", tmp_path / "s2"], tmp_path)
     assert [taught.count(name) for name in ("theta_0.jsonl", "s1", "s2")] == [5, 5, 10]
 
 
@@ -167,12 +168,12 @@ def test_a_language_models_theta_goes_through_the_trainer_from_its_last_adapter(
     asked = []
     monkeypatch.setitem(sys.modules, "tools.lora", SimpleNamespace(advance=lambda *a, **k: asked.append((a, k)) or "name"))
     out, last = tmp_path / "mine" / "theta_2", tmp_path / "mine" / "theta_1"
-    more = "py", "weights", "http://localhost/v1"
-    assert sft.train("gemma", last, [tmp_path / "s1", tmp_path / "s2"], out, *more)
+    s = Settings(model="gemma", trainer_python="py", weights="weights", base_url="http://localhost/v1")
+    assert sft.train(s, last, [tmp_path / "s1", tmp_path / "s2"], out)
     assert asked == [((tmp_path / "s2", out / "mine-theta_2", "weights", "py", "http://localhost/v1"),
                       {"served": "gemma", "init": str(last / "mine-theta_1")})]
     monkeypatch.setitem(sys.modules, "tools.lora", SimpleNamespace(advance=lambda *a, **k: None))
-    assert not sft.train("gemma", None, [tmp_path / "s1"], out, *more)
+    assert not sft.train(s, None, [tmp_path / "s1"], out)
 
 
 @pytest.mark.parametrize("flags, says", [
