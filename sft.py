@@ -65,9 +65,10 @@ def relabel(decisions: Seen, rewards: list[dict], ask: Ask | None) -> tuple[list
     the teacher's with weight 1. ask None, the teacher is self: own decisions by how far their window's reward is above the mean.
     A row is never cut: one over the context is dropped by the trainer, which counts its tokens."""
     values = [r["reward"] for r in rewards]
+    bar = max(PASS, median(values))
     own = values if ask else [max(0.0, min(1.0, a)) for a in advantages(values)]
-    worth = {t: (w, ask is not None and v < max(PASS, median(values)))
-             for r, v, w in zip(rewards, values, own) for t in range(r["steps"][0], r["steps"][1] + 1)}
+    worth = {t: (weight, ask is not None and r["reward"] < bar)
+             for r, weight in zip(rewards, own) for t in range(r["steps"][0], r["steps"][1] + 1)}
     rows, count = [], Counter()
     for step, messages, tools in decisions:
         weight, low = worth[step.t]
@@ -224,7 +225,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def do(args: argparse.Namespace) -> None:
-    opened = lambda seed=0: lambda role, *what, model=open_model(args.model, seed, args.base_url): model(*what)
+    def opened(seed: int = 0) -> Ask:
+        model = open_model(args.model, seed, args.base_url)
+        return lambda role, *what: model(*what)
+
     kind, _, path = args.model.partition(":")
     if args.what == "eval":
         print(json.dumps({"model": args.model, **evaluate(opened(), args.runs[0])}))

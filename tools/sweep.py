@@ -28,12 +28,13 @@ from runlog import BadInput, read_rows, write_atomic
 from tools.report import columns
 
 HERE = Path(__file__).parent.parent
-CONTROLS = {"neither": "--frozen", "live-H": "", "live-theta": "--frozen {loop}", "both": "{loop}",          # co-learning's conditions
+CONTROLS = {"neither": "--frozen", "live-H": "", "live-theta": "--frozen {loop}", "both": "{loop}",          # co-learning's
             "self": "--teacher-model self {loop}", "reset": "--reset-each {loop}"}
 FROM_CH = {"bootstrap": "--bootstrap {ch}", "frozen": "--bootstrap {ch} --frozen"}
-CONDITIONS = {"no-reuse": "--no-reuse", "no-retire": "--no-retire", **FROM_CH,
-              **{name: "--model {model} " + flags for name, flags in CONTROLS.items()}}       # name -> run.py's flags; others are --harness
-FLAGS = [("game", "lantern", "as run.py's"), ("harness", "min,ch,expert", f"harnesses, files or {', '.join(CONDITIONS)}; commas between"),
+CONDITIONS = {"no-reuse": "--no-reuse", "no-retire": "--no-retire", **FROM_CH,       # name -> run.py's flags; others: --harness
+              **{name: "--model {model} " + flags for name, flags in CONTROLS.items()}}
+FLAGS = [("game", "lantern", "as run.py's"),
+         ("harness", "min,ch,expert", f"harnesses, files or {', '.join(CONDITIONS)}; commas between"),
          ("model", "student", "co-learning: theta_0"), ("colearn", 6, "co-learning: iterations"),
          ("iteration", 256, "co-learning: steps an iteration"),
          ("seeds", 5, "seeds 0 to N - 1"), ("jobs", 2, "runs at a time"), ("steps", 0, "steps a run; 0: no limit"),
@@ -57,7 +58,7 @@ def check(args: argparse.Namespace) -> None:
 
 def command(args: argparse.Namespace, harness: str, seed: int, folder: Path) -> list[str]:
     """The flags of one run. One that exists goes on; its own settings hold all but the limit."""
-    steps = args.colearn * args.iteration if harness in CONTROLS else args.steps        # co-learning ends by itself, the others with it
+    steps = args.colearn * args.iteration if harness in CONTROLS else args.steps        # equal budgets with those that learn
     flags = ["--run", str(folder), "--json"] + (["--steps", str(steps)] if steps else [])
     if (folder / "settings.json").exists():
         return flags + ["--resume"]
