@@ -24,8 +24,8 @@ import numpy as np
 
 from env import Step
 from harness import problems
-from models import ModelError, Reply, digest, fill, open_model
-from runlog import BadInput, Recorder, read_rows, write_rows
+from models import Reply, digest, fill, open_model
+from runlog import BadInput, Recorder, command, read_rows, write_rows
 
 WEIGHTS = {"progress": 0.4, "action": 0.3, "reasoning": 0.2, "format": 0.1}
 SIZE, CAP = 8, 0.5                   # decisions a window; most that a window with an invalid call can get, times its valid share
@@ -40,18 +40,15 @@ class Window:
     steps: list[Step]                # in the order of their t
     changed: list[bool]              # did the world change between this decision and the next
 
-    def text(self) -> str:
-        return "\n".join(s.line() for s in self.steps)
-
 
 Judge = Callable[[Window, Window], dict[str, float]]     # P(the first is better), a dimension
 
 
-def windows(steps: list[Step], size: int = SIZE) -> list[Window]:
+def windows(steps: list[Step]) -> list[Window]:
     """Non-overlapping windows over all decisions, sub-agents' too; the last one may be short."""
     steps = sorted(steps, key=lambda s: s.t)
-    changed = [a.key != b.key or bool(a.milestones) for a, b in zip(steps, steps[1:])] + [bool(s.milestones) for s in steps[-1:]]
-    return [Window(steps[i:i + size], changed[i:i + size]) for i in range(0, len(steps), size)]
+    changed = [bool(a.milestones) or b is not None and a.key != b.key for a, b in zip(steps, [*steps[1:], None])]
+    return [Window(steps[i:i + SIZE], changed[i:i + SIZE]) for i in range(0, len(steps), SIZE)]
 
 
 # -- what can be counted
@@ -61,25 +58,28 @@ def valid(step: Step) -> bool:
     return bool(step.reply.calls) and not any(INVALID.search(str(r.get("error", ""))) for r in step.results)
 
 
-def grounded(step: Step) -> bool:
+def reasons(reply: Reply) -> str:
+    """All that it says of why, in lower case."""
+    stated = (str(c.args.get("reasoning", "")) for c in reply.calls if isinstance(c.args, dict))
+    return " ".join([reply.text, *stated]).lower()
+
+
+def grounded(reply: Reply, obs: str | None) -> bool:
     """Whether the stated reason names something that the agent could see: a word or a cell of its observation."""
-    said = " ".join([step.reply.text, *(str(c.args.get("reasoning", "")) for c in step.reply.calls if isinstance(c.args, dict))])
-    words = set(re.findall(r"\(\d+, \d+\)|[a-z]{4,}", said.lower()))
-    return bool(words) and (step.obs is None or any(w in step.obs.lower() for w in words))
+    words = set(re.findall(r"\(\d+, \d+\)|[a-z]{4,}", reasons(reply)))
+    return bool(words) and (obs is None or any(w in obs.lower() for w in words))
 
 
 def measures(window: Window) -> dict[str, float]:
     """The rule judge's view of a window, a number a dimension: where it got to, what its calls did, what its words were about."""
-    steps = window.steps
-    places = [s.place for s in steps]
+    steps, places = window.steps, {s.place for s in window.steps}
     lines = [line for s in steps for r in s.results for line in r.get("trace", [])]
-    moved = [not line.endswith("blocked") for line in lines]
     fine = [valid(s) and all(r.get("success") is not False for r in s.results) for s in steps]
-    new = len({p.split(" (")[0] for p in places}) / 2 + 2 * len(set(places)) / SIZE
-    read = len({line for line in lines if ": text: " in line}) / SIZE
+    new = len({p.split(" (")[0] for p in places}) / 2 + 2 * len(places) / SIZE
+    read, free = len({x for x in lines if ": text: " in x}) / SIZE, mean([not x.endswith("blocked") for x in lines] or [1])
     return {"progress": sum(len(s.milestones) for s in steps) + new + read + sum(window.changed) / SIZE,
-            "action": mean(ok * (1 + changed) / 2 for ok, changed in zip(fine, window.changed)) * (mean(moved) if moved else 1),
-            "reasoning": mean(map(grounded, steps))}
+            "action": mean(ok * (1 + moved) / 2 for ok, moved in zip(fine, window.changed)) * free,
+            "reasoning": mean(grounded(s.reply, s.obs) for s in steps)}
 
 
 def rule_judge(first: Window, second: Window) -> dict[str, float]:
@@ -90,42 +90,42 @@ def rule_judge(first: Window, second: Window) -> dict[str, float]:
 def model_judge(ask: Callable[[str, list, list], Reply]) -> Judge:
     """A model as the judge. A reply that doesn't fit the schema is asked for once more and then judges nothing."""
     def judge(first: Window, second: Window) -> dict[str, float]:
-        text = fill("judge", first=first.text(), second=second.text(), schema=json.dumps(SCHEMA))
-        messages = [{"role": "user", "content": text}]
+        text = lambda window: "\n".join(s.line() for s in window.steps)
+        asked = fill("judge", first=text(first), second=text(second), schema=json.dumps(SCHEMA))
+        messages = [{"role": "user", "content": asked}]
         for _ in range(2):
-            text = ask("judge", messages, []).text
+            said = ask("judge", messages, []).text or "(empty)"
             try:
-                row = json.JSONDecoder().raw_decode(text[max(text.find("{"), 0):])[0]
+                row = json.JSONDecoder().raw_decode(said[max(said.find("{"), 0):])[0]
                 wrong = problems(row, SCHEMA)
             except ValueError as e:
                 wrong = f"it holds no JSON object: {e}"
             if not wrong:
                 return {d: float(row[d]) for d in JUDGED if d in row}
-            messages = messages + [{"role": "assistant", "content": text or "(empty)"},
-                                   {"role": "user", "content": f"Not accepted: {wrong}"}]
+            messages = [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": f"Not accepted: {wrong}"}]
         return {}
     return judge
 
 
 # -- pairs -> rewards
 
-def both_orders(judge: Judge, a: Window, b: Window) -> tuple[dict[str, float], dict[str, bool]]:
+def both_orders(judge: Judge, a: Window, b: Window) -> tuple[dict[str, float], list[bool]]:
     """(P(a is better), whether the verdict flipped with the order), for the dimensions answered in both orders."""
     ab, ba = judge(a, b), judge(b, a)
     both = [d for d in JUDGED if d in ab and d in ba]
-    return {d: (ab[d] + 1 - ba[d]) / 2 for d in both}, {d: (ab[d] - 0.5) * (0.5 - ba[d]) < 0 for d in both}
+    return {d: (ab[d] + 1 - ba[d]) / 2 for d in both}, [(ab[d] - 0.5) * (0.5 - ba[d]) < 0 for d in both]
 
 
 def bradley_terry(n: int, pairs: list[tuple[int, int, float]], prior: float = 1.0) -> np.ndarray:
     """(n,) P(better than the pool's mean) from soft wins (i, j, P(i beats j)). The prior keeps an unbeaten window finite."""
-    t, (i, j, p) = np.zeros(n), (np.array(x) for x in zip(*pairs))
+    t, wins = np.zeros(n), np.zeros((n, n))
+    for i, j, p in pairs:
+        wins[i, j] += p
+        wins[j, i] += 1 - p
+    games = wins + wins.T
     for _ in range(300):
-        q = 1 / (1 + np.exp(t[j] - t[i]))
-        slope, curve = np.zeros(n), np.full(n, prior)
-        for at, sign in ((i, 1), (j, -1)):
-            np.add.at(slope, at, sign * (p - q))
-            np.add.at(curve, at, q * (1 - q))
-        t += 0.5 * (slope - prior * t) / curve
+        slope = (wins - games / (1 + np.exp(t - t[:, None]))).sum(1) - prior * t
+        t += slope / (prior + games.sum(1) / 2)          # never steeper than that: no step goes too far
     return 1 / (1 + np.exp(t.mean() - t))
 
 
@@ -147,55 +147,46 @@ def middle(pool: list[Window]) -> Window:
 
 def score(pool: list[Window], judge: Judge = rule_judge, anchor: Window | None = None) -> tuple[list[dict], float]:
     """Rewards of all windows, against the anchor or, without one, within the pool; and the share of verdicts that flipped."""
-    if anchor is not None:
-        asked = [both_orders(judge, w, anchor) for w in pool]
-        votes = [v for v, _ in asked]
-    else:
-        near = sorted({tuple(sorted((i, (i + d) % len(pool)))) for d in (1, 2) for i in range(len(pool))})
-        pairs = [(i, j) for i, j in near if i != j]
-        asked = [both_orders(judge, pool[i], pool[j]) for i, j in pairs]
-        votes = [{} for _ in pool]
-        for d in JUDGED:
-            if wins := [(i, j, v[d]) for (i, j), (v, _) in zip(pairs, asked) if d in v]:
-                for vote, p in zip(votes, bradley_terry(len(pool), wins)):
-                    vote[d] = float(p)
-    flips = [f for _, flipped in asked for f in flipped.values()]
-    return [reward(w, v) for w, v in zip(pool, votes)], mean(flips) if flips else 0.0
+    n = len(pool)
+    near = sorted({tuple(sorted((i, (i + d) % n))) for d in (1, 2) for i in range(n) if d % n})
+    pairs = [(w, anchor) for w in pool] if anchor else [(pool[i], pool[j]) for i, j in near]
+    asked = [both_orders(judge, a, b) for a, b in pairs]
+    votes = [vote for vote, _ in asked] if anchor else [{} for _ in pool]
+    for d in () if anchor else JUDGED:
+        if wins := [(i, j, vote[d]) for (i, j), (vote, _) in zip(near, asked) if d in vote]:
+            for vote, p in zip(votes, bradley_terry(n, wins)):
+                vote[d] = float(p)
+    return [reward(w, v) for w, v in zip(pool, votes)], mean([f for _, flipped in asked for f in flipped] or [0.0])
 
 
 def table(rows: list[dict], flips: float) -> str:
     columns = (*WEIGHTS, "changed", "reward")
-    line = lambda r: [f"{r['steps'][0]}-{r['steps'][1]}", *(f"{r[d]:.2f}" if d in r else "-" for d in columns)]
-    cells = [["steps", *columns], *map(line, rows)]
-    told = f"{len(rows)} windows, mean reward {mean(r['reward'] for r in rows):.3f}; {flips:.0%} of the verdicts flipped with the "
-    told += f"order; {sum(bool(r['missing']) for r in rows)} windows with a dimension missing"
-    return "\n".join(["  ".join(c.rjust(9) for c in row) for row in cells] + [told])
+    cells = [["steps", *columns]]
+    cells += [["{}-{}".format(*r["steps"]), *(f"{r[d]:.2f}" if d in r else "-" for d in columns)] for r in rows]
+    return "\n".join("".join(f"{c:>11}" for c in row) for row in cells) + (
+        f"\n{len(rows)} windows, mean reward {mean(r['reward'] for r in rows):.3f}; {flips:.0%} of the verdicts flipped with the "
+        f"order; {sum(bool(r['missing']) for r in rows)} windows with a dimension missing")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="prm.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: (print(f"prm.py: {message}", file=sys.stderr), sys.exit(2))
+    parser = argparse.ArgumentParser(prog="prm.py", description=__doc__)
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument("--judge-model", default="scripted", help="a model's name; scripted judges by rule (scripted)")
     parser.add_argument("--base-url", default="", help="its server")
-    parser.add_argument("--windows", type=int, default=0, metavar="N", help="the first N windows only")
     parser.add_argument("--pool", action="store_true", help="Bradley-Terry within the run instead of a fixed anchor")
-    args = parser.parse_args(argv)
-    try:
-        pool = windows([Step.from_json(row) for row in read_rows(args.run / "trajectory.jsonl")])[:args.windows or None]
-        if len(pool) < 2:
-            raise BadInput(f"{args.run} holds {len(pool)} windows of {SIZE} decisions; at least 2 are needed")
-        judge = rule_judge
-        if args.judge_model != "scripted":
-            model = open_model(args.judge_model, base_url=args.base_url)
-            judge = model_judge(Recorder(args.run / f"judge-{digest(args.judge_model, args.pool)}.jsonl", lambda role: model).ask)
-        rows, flips = score(pool, judge, None if args.pool else middle(pool))
-        write_rows(args.run / "rewards.jsonl", rows)
-        print(table(rows, flips))
-        return 0
-    except (BadInput, ModelError, OSError) as e:
-        print(f"prm.py: {e}", file=sys.stderr)
-        return 2
+    return command(parser, argv, judge_run)
+
+
+def judge_run(args: argparse.Namespace) -> None:
+    pool, judge = windows([Step.from_json(row) for row in read_rows(args.run / "trajectory.jsonl")]), rule_judge
+    if len(pool) < 2:
+        raise BadInput(f"{args.run} holds {len(pool)} windows of {SIZE} decisions; at least 2 are needed")
+    if args.judge_model != "scripted":
+        model = open_model(args.judge_model, base_url=args.base_url)
+        judge = model_judge(Recorder(args.run / f"judge-{digest(args.judge_model, args.pool)}.jsonl", lambda role: model).ask)
+    rows, flips = score(pool, judge, None if args.pool else middle(pool))
+    write_rows(args.run / "rewards.jsonl", rows)
+    print(table(rows, flips))
 
 
 if __name__ == "__main__":

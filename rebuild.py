@@ -4,9 +4,9 @@ Prompts are not stored: a prompt is a function of H at that version, the turns b
 are rows. Here the agent runs again over its own log, with the logged replies and results, and each prompt's hash is compared.
 Not covered: prompts that held a frame; frames are not logged.
 """
+import contextlib
 import json
 from collections import deque
-from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,15 +17,16 @@ from models import Call, Message, Reply, digest
 from runlog import BadInput, read_rows
 from settings import Settings, open_game, read_settings
 
+Seen = list[tuple[Step, list[Message] | None, list[dict]]]     # decision, messages, tools
+
 
 class Again(Agent):
     """The agent over its own log: the same turns with logged replies and results, so that every prompt is built once more."""
 
-    def __init__(self, tools: dict, harness_tools: list[str], steps: Iterable[Step], edits: Iterable[Edit], since: int):
+    def __init__(self, tools: dict, harness_tools: list[str], steps: list[Step], edits: list[Edit], since: int):
         self.rows, self.log, self.since, self.seen = {s.t: s for s in steps}, deque(edits), since, []
-        self.left = {t: iter(s.results) for t, s in self.rows.items()}
+        self.left = {s.t: iter(s.results) for s in steps}
         super().__init__(SimpleNamespace(tools=tools, observe=self.observe), Harness(tools=harness_tools), self.answer)
-        self.observe()                   # the edits that made the first H
 
     def observe(self) -> Observation:
         step = self.rows.get(self.t + 1)
@@ -45,25 +46,23 @@ class Again(Agent):
         result = next(self.left[t])
         if "turns_taken" in result or call.name == "process_memory" and "results" in result and call.args["action"] == "read":
             super().carry_out(call, tools, t, depth)         # a sub-agent's turns; what is read is counted as used
-        elif "skill_id" in result and "note" not in result:
+        elif "skill_id" in result:
             self.skill_used(result["skill_id"], result, t)
         return result
 
 
-def prompts(tools: dict, harness_tools: list[str], steps: list[Step], edits: list[Edit],
-            since: int = 0) -> list[tuple[Step, list | None, list]]:
-    """(step, messages, tools) of each decision after step `since`; messages None: not what the student saw, by its hash."""
+def prompts(tools: dict, harness_tools: list[str], steps: list[Step], edits: list[Edit], since: int = 0) -> Seen:
+    """The decisions after step `since` with what was sent; messages None: not what the student saw, by its hash."""
     agent = Again(tools, harness_tools, steps, edits, since)
-    try:
-        while agent.t < max(agent.rows, default=0):
+    agent.observe()                          # the edits that made the first H
+    with contextlib.suppress(EOFError):      # the log's end
+        while True:
             agent.step()
-    except EOFError:                 # the log ends inside a sub-agent
-        pass
     return agent.seen
 
 
-def logged(run: Path) -> list[tuple[Step, list, list]]:
-    """(step, messages, tools) of a run's decisions, those that can be rebuilt. Raises BadInput."""
+def logged(run: Path) -> Seen:
+    """A run's decisions, those that can be rebuilt. Raises BadInput."""
     settings = read_settings(Settings(run=str(run)), set())
     env = open_game(settings)
     getattr(env, "close", lambda: None)()

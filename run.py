@@ -35,12 +35,11 @@ try:
     from models import Model, ModelError, Usage
     from models.vision import PROBE, saw
     from people import PEOPLE, pending, review, take_up
-    from prm import model_judge, rule_judge
     from refiner import Schedule, refine
     from runlog import (BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_row, cached_share, locked, read_checkpoint,
                         read_rows, write_checkpoint)
     from settings import Settings, new_folder, open_game, open_models, open_named, parse, read_settings, start_edits
-    from sft import adapter, iteration, train
+    from sft import adapter, iteration
     from signatures import lost
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
@@ -176,17 +175,10 @@ class Run:
 
     def improve_if_due(self) -> None:
         """--colearn: after each iteration score, relabel and train; theta_{k+1} plays on in the same game with the same H."""
-        agent, s, k, made, ask = self.agent, self.settings, self.theta["k"], self.theta["made"], self.recorder.ask
-        if not s.colearn or agent.t < s.iteration * (k + 1):
+        s = self.settings
+        if not s.colearn or self.agent.t < s.iteration * (self.theta["k"] + 1):
             return
-        outs = [self.folder / f"theta_{i}" for i in range(1, k + 2)]
-        iteration(k, outs[-1], agent.steps, self.edits, self.env.tools, agent.harness.tools, since=self.theta["since"],
-                  size=s.iteration, judge=rule_judge if s.model_of("judge") == "scripted" else model_judge(ask),
-                  ask=None if s.model_of("teacher") == "self" else ask, context=s.context)
-        if self.live and train(s.model, outs[made - 1] if made else None, [d / "shard.jsonl" for d in outs], outs[-1],
-                               s.trainer_python, s.weights, s.base_url):
-            made = k + 1
-        self.theta = {"k": k + 1, "since": agent.t, "made": made}
+        self.theta = iteration(self.theta, s, self.folder, self.agent, self.edits, self.live)
         self.load_theta()
         if self.guard:
             self.guard.forget(self.recorder.count)

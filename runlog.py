@@ -7,16 +7,18 @@ model.log (for people: retries, refusals, odd replies).
 A checkpoint holds the environment's state and how long each log was. To go on, the logs are cut back to it and the loop
 runs as ever, except that logged replies answer first: the rows are written again, the same, and nothing is paid twice.
 """
+import argparse
 import contextlib
 import hashlib
 import json
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from models import Model, Reply, Usage, digest
+from models import Model, ModelError, Reply, Usage, digest
 
 
 class BadInput(Exception):
@@ -33,6 +35,19 @@ class LogEnd(Exception):
 
 class BudgetEnd(Exception):
     """The next call could pass --dollars."""
+
+
+def command(parser: argparse.ArgumentParser, argv: list[str] | None, body: Callable[[argparse.Namespace], int | None]) -> int:
+    """A command line: parse and do. Bad input, in the flags or later, is one line and exit status 2."""
+    def fail(message: object) -> int:
+        print(f"{parser.prog}: {message}", file=sys.stderr)
+        return 2
+
+    parser.error, parser.formatter_class = lambda message: sys.exit(fail(message)), argparse.RawDescriptionHelpFormatter
+    try:
+        return body(parser.parse_args(argv)) or 0
+    except (BadInput, ModelError, OSError) as e:
+        return fail(e)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -37,7 +37,6 @@ class Settings:
     teacher_model: str = flag("", "--colearn: who answers the states of low-reward windows (as the Refiner's; self: nobody)")
     colearn: int = flag(0, "so many iterations of play, score, relabel, train (0: theta stays as it is)")
     iteration: int = flag(256, "--colearn: steps an iteration")
-    context: int = flag(0, "--colearn: tokens of a training prompt; rows with longer ones are dropped (0: the trainer counts)")
     trainer_python: str = flag("", "--colearn: the Python with torch, transformers and peft that trains a language model")
     weights: str = flag("", "--colearn: the weights behind --model, a folder or a name that transformers knows")
     reset_each: bool = flag(False, "--colearn, a control: every iteration starts the game anew")

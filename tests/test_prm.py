@@ -13,7 +13,8 @@ from models import Call, Reply
 from prm import both_orders, bradley_terry, middle, model_judge, reward, rule_judge, score, valid, windows
 from conftest import Canned, step
 
-OK, STUCK = {"success": True, "presses": 1, "trace": ["A '.' (1, 1) -> (2, 1)"]}, {"success": True, "presses": 1, "trace": ["A '#' (1, 1) blocked"]}
+OK = {"success": True, "presses": 1, "trace": ["A '.' (1, 1) -> (2, 1)"]}
+STUCK = {"success": True, "presses": 1, "trace": ["A '#' (1, 1) blocked"]}
 BAD = {"success": False, "error": "press_buttons was not carried out: arguments: 'reasoning' is a required property"}
 HALF = {"progress": 0.5, "action": 0.5, "reasoning": 0.5}
 
@@ -64,8 +65,8 @@ def test_asking_in_both_orders_cancels_a_liking_for_the_first_place():
     fair = both_orders(rule_judge, a, b)[0]
     biased = lambda x, y: {d: p + (0.1 if p < 0.9 else 0) for d, p in rule_judge(x, y).items() if d == "reasoning"}
     votes, flipped = both_orders(biased, a, b)
-    assert votes == pytest.approx({"reasoning": fair["reasoning"]}) and flipped == {"reasoning": True}      # both orders said: the first
-    assert not any(both_orders(rule_judge, a, b)[1].values())
+    assert votes == pytest.approx({"reasoning": fair["reasoning"]}) and flipped == [True]              # both said: the first
+    assert not any(both_orders(rule_judge, a, b)[1])
 
 
 def test_the_same_window_has_the_same_reward_in_any_pool():
@@ -98,8 +99,9 @@ def test_bradley_terry_finds_the_order_of_known_strengths():
 
 # -- an outside truth: the shortest way, which the judge can't see
 
-ROOM = ["###############", "#.....#.......#", "#.###.#.#####.#", "#.#...#.#...#.#", "#.#.###.#.#.#.#", "#...#...#.#...#", "#.###.###.###.#",
-        "#.....#......k#", "#.###.#.#####.#", "#.#.#...#...#.#", "#.#.#####.#.#.#", "#.........#...#", "###############"]
+ROOM = ["###############", "#.....#.......#", "#.###.#.#####.#", "#.#...#.#...#.#", "#.#.###.#.#.#.#", "#...#...#.#...#",
+        "#.###.###.###.#", "#.....#......k#", "#.###.#.#####.#", "#.#.#...#...#.#", "#.#.#####.#.#.#", "#.........#...#",
+        "###############"]
 
 
 def distances(goal):
@@ -129,13 +131,12 @@ def agreement(seed):
         env.x, env.y = rng.choice([c for c, d in sorted(left.items()) if 8 <= d and ROOM[c[1]][c[0]] == "."])
         start = left[(env.x, env.y)]
         for t in range(8):
-            seen = env.observe()
+            seen, at = env.observe(), f"room ({env.x}, {env.y})"
             near = lambda d: left.get((env.x + games.toy.MOVES[d][0], env.y + games.toy.MOVES[d][1]), 999)
             way = min(games.toy.MOVES, key=near) if rng.random() < skill else rng.choice(list(games.toy.MOVES))
             call = Call("c", "move", {"direction": way, "reasoning": "on"})
             result = env.act("move", call.args)
-            steps.append(Step(t, "orchestrator", 1, seen.text, seen.key, f"room ({seen.state['player_position']['x']}, {seen.state['player_position']['y']})",
-                              "", Reply("", [call]), [result], t, []))
+            steps.append(Step(t, "orchestrator", 1, seen.text, seen.key, at, "", Reply("", [call]), [result], t, []))
         pool += windows(steps)
         truth.append(start - left[(env.x, env.y)])
     return tau([r["reward"] for r in score(pool, anchor=middle(pool))[0]], truth)

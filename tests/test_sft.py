@@ -13,6 +13,7 @@ from models import Call, Reply, digest, open_model
 from models.theta import Theta
 from rebuild import logged
 from runlog import Recorder, read_rows
+from settings import Settings
 from sft import advantages, agreement, evaluate, refused, relabel, shard_row
 
 TOOLS = [{"type": "function", "function": {"name": "move", "parameters": {
@@ -61,7 +62,8 @@ def test_a_prompt_that_differs_is_never_taught(runs, tmp_path):
 # -- labels
 
 def decisions(n=16):
-    return [(step(t, {"success": True}, calls=[Call("c", "move", {"direction": "north"})]), ASKED, TOOLS) for t in range(1, n + 1)]
+    calls = [Call("c", "move", {"direction": "north"})]
+    return [(step(t, {"success": True}, calls=calls), ASKED, TOOLS) for t in range(1, n + 1)]
 
 
 def rewards(*values):
@@ -73,7 +75,8 @@ def test_low_windows_get_the_teachers_answer_and_good_ones_keep_their_own_with_t
     teacher = lambda role, messages, tools: asked.append((role, messages)) or call("move", {"direction": "east"})
     rows, count = relabel(decisions(), rewards(0.9, 0.3), teacher)
     assert count == {"kept": 8, "relabelled": 8} and len(asked) == 8
-    assert [(r["weight"], r["completion"][0]["tool_calls"][0]["function"]["arguments"]["direction"]) for r in rows] == [(0.9, "north")] * 8 + [(1.0, "east")] * 8
+    said = [(r["weight"], sft.first_call(r).args["direction"]) for r in rows]
+    assert said == [(0.9, "north")] * 8 + [(1.0, "east")] * 8
     assert asked[0][0] == "teacher" and asked[0][1][:-1] == ASKED and "teacher" in asked[0][1][-1]["content"]
     assert all(r["prompt"] == ASKED for r in rows)                     # the teacher's instruction is not part of what is learned
 
@@ -88,25 +91,27 @@ def test_rows_are_dropped_whole_and_counted_never_cut():
     bad = step(2, {"success": False, "error": "move was not carried out: x"}, calls=[Call("c", "move", {"direction": "up"})])
     states = [(s, None if s.t == 1 else m, t) for s, m, t in decisions(8)]
     states[1] = (bad, ASKED, TOOLS)
-    states[2] = (states[2][0], [{"role": "user", "content": "x" * 900}], TOOLS)
-    rows, count = relabel(states, rewards(0.9), lambda *what: pytest.fail("not low"), context=200)
-    assert count == {"dropped: not rebuilt": 1, "dropped: own call without worth": 1, "dropped: too long": 1, "kept": 5} and len(rows) == 5
+    rows, count = relabel(states, rewards(0.9), lambda *what: pytest.fail("not low"))
+    assert count == {"dropped: not rebuilt": 1, "dropped: own call without worth": 1, "kept": 6} and len(rows) == 6
 
 
 def test_without_a_teacher_a_decision_counts_by_how_far_its_window_is_above_the_mean():
     rows, count = relabel(decisions(24), rewards(0.9, 0.5, 0.1), None)
-    assert count == {"kept": 8, "dropped: own call without worth": 16} and {r["id"] for r in rows} == {f"orchestrator-{t}" for t in range(1, 9)}
+    assert count == {"kept": 8, "dropped: own call without worth": 16}
+    assert [r["id"] for r in rows] == [f"orchestrator-{t}" for t in range(1, 9)]
 
 
 def test_only_the_completion_of_a_row_is_an_answer_and_its_arguments_are_objects():
     row = shard_row("a", ASKED, call("move", {"direction": "east"}, text="on"), TOOLS, 0.5)
     assert set(row) == {"id", "prompt", "completion", "tools", "images", "weight"}
-    assert [m["role"] for m in row["completion"]] == ["assistant"] and row["completion"][0]["tool_calls"][0]["function"]["arguments"] == {"direction": "east"}
+    assert [m["role"] for m in row["completion"]] == ["assistant"]
+    assert row["completion"][0]["tool_calls"][0]["function"]["arguments"] == {"direction": "east"}
 
 
 def test_weights_are_scaled_to_mean_1_and_what_the_student_can_not_say_is_counted(runs):
     _, messages, tools = logged(runs / "toy")[0]
-    rows = [shard_row(str(i), messages, call("move", {"direction": "east", "reasoning": ""}), tools, w) for i, w in enumerate((0.2, 0.6))]
+    east = call("move", {"direction": "east", "reasoning": ""})
+    rows = [shard_row(str(w), messages, east, tools, w) for w in (0.2, 0.6)]
     odd = shard_row("odd", messages, call("move", {"direction": "up", "reasoning": ""}), tools, 0.4)
     taught = []
     theta = SimpleNamespace(fit=lambda known, **options: taught.extend(known) or [1.0])
@@ -144,7 +149,8 @@ def test_the_loop_learns_resumes_anywhere_and_replays(runs, tmp_path, monkeypatc
             play(tmp_path / "broken", *flags)
         except Killed:
             flags = ("--resume",)
-    for name in ("trajectory.jsonl", "edits.jsonl", "theta_1/shard.jsonl", "theta_1/theta.npz", "theta_2/theta.npz", "theta_2/rewards.jsonl"):
+    for name in ("trajectory.jsonl", "edits.jsonl", "theta_1/shard.jsonl", "theta_1/theta.npz", "theta_2/theta.npz",
+                 "theta_2/rewards.jsonl"):
         assert (tmp_path / "broken" / name).read_bytes() == (whole / name).read_bytes(), name
 
 
@@ -154,7 +160,7 @@ def test_the_warm_up_and_earlier_shards_are_learned_again_with_the_last_one(monk
     (tmp_path / "theta_0.npz").write_bytes(Theta().dumps())
     taught = []
     monkeypatch.setattr(sft, "fit", lambda theta, rows: taught.extend(r["id"].split()[0] for r in rows))
-    sft.train(f"student:{tmp_path / 'theta_0.npz'}", None, [tmp_path / "s1", tmp_path / "s2"], tmp_path)
+    sft.train(Settings(model=f"student:{tmp_path / 'theta_0.npz'}"), None, [tmp_path / "s1", tmp_path / "s2"], tmp_path)
     assert [taught.count(name) for name in ("theta_0.jsonl", "s1", "s2")] == [5, 5, 10]
 
 
@@ -162,10 +168,12 @@ def test_a_language_models_theta_goes_through_the_trainer_from_its_last_adapter(
     asked = []
     monkeypatch.setitem(sys.modules, "tools.lora", SimpleNamespace(advance=lambda *a, **k: asked.append((a, k)) or "name"))
     out, last = tmp_path / "mine" / "theta_2", tmp_path / "mine" / "theta_1"
-    assert sft.train("gemma", last, [tmp_path / "s1", tmp_path / "s2"], out, "py", "weights", "http://localhost/v1")
-    assert asked == [((tmp_path / "s2", out / "mine-theta_2", "weights", "py", "http://localhost/v1"), {"served": "gemma", "init": str(last / "mine-theta_1")})]
+    s = Settings(model="gemma", trainer_python="py", weights="weights", base_url="http://localhost/v1")
+    assert sft.train(s, last, [tmp_path / "s1", tmp_path / "s2"], out)
+    assert asked == [((tmp_path / "s2", out / "mine-theta_2", "weights", "py", "http://localhost/v1"),
+                      {"served": "gemma", "init": str(last / "mine-theta_1")})]
     monkeypatch.setitem(sys.modules, "tools.lora", SimpleNamespace(advance=lambda *a, **k: None))
-    assert not sft.train("gemma", None, [tmp_path / "s1"], out, "py", "weights", "http://localhost/v1")
+    assert not sft.train(s, None, [tmp_path / "s1"], out)
 
 
 @pytest.mark.parametrize("flags, says", [
@@ -182,9 +190,11 @@ def test_bad_flags_are_one_line(flags, says, capsys, tmp_path):
 def test_agreement_advantages_and_refusals():
     gold = call("move", {"direction": "east", "reasoning": "a"})
     assert agreement(call("move", {"direction": "east", "reasoning": "b"}), gold) == 1
-    assert agreement(call("move", {"direction": "north"}), gold) == 0.5 and agreement(Reply("east"), gold) == agreement(call("fly", {}), gold) == 0
+    assert agreement(call("move", {"direction": "north"}), gold) == 0.5
+    assert agreement(Reply("east"), gold) == agreement(call("fly", {}), gold) == 0
     assert advantages([1, 1, 1, 1]) == [0] * 4 and advantages([1.0, 0.4, 0.4, 0.4])[0] == pytest.approx(1.73, abs=0.01)
-    assert refused(Reply("hm"), TOOLS) == "no call" and "no such tool" in refused(call("fly", {}), TOOLS) and not refused(call("move", {"direction": "east"}), TOOLS)
+    assert refused(Reply("hm"), TOOLS) == "no call" and "no such tool" in refused(call("fly", {}), TOOLS)
+    assert not refused(gold, TOOLS)
 
 
 def test_warm_up_grpo_and_the_matrix_on_transitions_that_were_held_out(runs, tmp_path, capsys):
@@ -200,7 +210,8 @@ def test_warm_up_grpo_and_the_matrix_on_transitions_that_were_held_out(runs, tmp
     none = evaluate(lambda role, *what: Reply(""), runs / "held", 20)
     assert not any(v for k, v in none.items() if k != "transitions")
     capsys.readouterr()
-    assert sft.main(["grpo", str(runs / "held"), "--model", f"student:{tmp_path / 'a.npz'}", "--out", str(tmp_path / "b.npz")]) == 0
+    made = tmp_path / "b.npz"
+    assert sft.main(["grpo", str(runs / "held"), "--model", f"student:{tmp_path / 'a.npz'}", "--out", str(made)]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["groups"] > 0 and said["loss"][1] < said["loss"][0] and Theta.load(str(tmp_path / "b.npz")).B.any()
+    assert said["groups"] > 0 and said["loss"][1] < said["loss"][0] and Theta.load(str(made)).B.any()
     assert sft.main(["eval", str(tmp_path)]) == 2

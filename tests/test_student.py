@@ -38,7 +38,8 @@ def test_a_state_offers_its_calls_each_also_malformed():
     assert "state overworld" in state
     whole = [(tool, args) for _, tool, args, words in calls if "malformed" not in words]
     assert {"direction": "east", "reasoning": "one press"} in [args for tool, args in whole if tool == "move"]
-    assert len(calls) == 2 * len(whole) and not any(args == other for (_, _, args, w), (_, _, other, v) in zip(calls, calls[len(whole):]))
+    assert len(calls) == 2 * len(whole)
+    assert not any(args == other for (_, _, args, _), (_, _, other, _) in zip(calls, calls[len(whole):]))
 
 
 def test_the_same_messages_and_seed_give_the_same_reply():
@@ -55,7 +56,7 @@ def test_theta_0_is_the_base_and_training_changes_only_the_adapter():
     assert np.array_equal(theta.probs(r), other.probs(r)) and np.array_equal(theta.W0, other.W0)      # B is zero, the base is one
     before = theta.probs(r)[r.gold[0]]
     base = theta.W0.copy()
-    history = theta.fit([r], epochs=40)
+    history = theta.fit([r], steps=40)
     assert theta.probs(r)[r.gold[0]] > before and history[-1] < history[0] and np.array_equal(theta.W0, base)
 
 
@@ -89,9 +90,9 @@ def test_grpo_prefers_the_better_candidate_and_stays_near_where_it_began():
 
 def test_an_adapter_is_the_same_bytes_again_and_fits_its_base_only(tmp_path):
     theta = Theta()
-    theta.fit(some_rows(), epochs=3, seed=1)
+    theta.fit(some_rows(), steps=3, seed=1)
     again = Theta()
-    again.fit(some_rows(), epochs=3, seed=1)
+    again.fit(some_rows(), steps=3, seed=1)
     assert theta.dumps() == again.dumps()
     path = tmp_path / "theta.npz"
     path.write_bytes(theta.dumps())
@@ -122,5 +123,5 @@ def test_what_the_student_can_say_becomes_a_row_and_nothing_else():
 
 
 def test_the_loop_needs_no_torch():
-    code = "import sys, run, sft, models.student; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'tools.lora')))"
+    code = "import sys, run, sft, models.student; sys.exit(bool({'torch', 'transformers', 'tools.lora'} & {*sys.modules}))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -18,6 +18,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -27,12 +28,13 @@ from runlog import BadInput, read_rows, write_atomic
 from tools.report import columns
 
 HERE = Path(__file__).parent.parent
-CONTROLS = {"neither": "--frozen", "live-H": "", "live-theta": "--frozen {loop}", "both": "{loop}",          # co-learning's conditions
+CONTROLS = {"neither": "--frozen", "live-H": "", "live-theta": "--frozen {loop}", "both": "{loop}",          # co-learning's
             "self": "--teacher-model self {loop}", "reset": "--reset-each {loop}"}
 FROM_CH = {"bootstrap": "--bootstrap {ch}", "frozen": "--bootstrap {ch} --frozen"}
-CONDITIONS = {"no-reuse": "--no-reuse", "no-retire": "--no-retire", **FROM_CH,
-              **{name: "--model {model} " + flags for name, flags in CONTROLS.items()}}       # name -> run.py's flags; others are --harness
-FLAGS = [("game", "lantern", "as run.py's"), ("harness", "min,ch,expert", f"harnesses, files or {', '.join(CONDITIONS)}; commas between"),
+CONDITIONS = {"no-reuse": "--no-reuse", "no-retire": "--no-retire", **FROM_CH,       # name -> run.py's flags; others: --harness
+              **{name: "--model {model} " + flags for name, flags in CONTROLS.items()}}
+FLAGS = [("game", "lantern", "as run.py's"),
+         ("harness", "min,ch,expert", f"harnesses, files or {', '.join(CONDITIONS)}; commas between"),
          ("model", "student", "co-learning: theta_0"), ("colearn", 6, "co-learning: iterations"),
          ("iteration", 256, "co-learning: steps an iteration"),
          ("seeds", 5, "seeds 0 to N - 1"), ("jobs", 2, "runs at a time"), ("steps", 0, "steps a run; 0: no limit"),
@@ -56,7 +58,7 @@ def check(args: argparse.Namespace) -> None:
 
 def command(args: argparse.Namespace, harness: str, seed: int, folder: Path) -> list[str]:
     """The flags of one run. One that exists goes on; its own settings hold all but the limit."""
-    steps = args.colearn * args.iteration if harness in CONTROLS else args.steps        # co-learning ends by itself, the others with it
+    steps = args.colearn * args.iteration if harness in CONTROLS else args.steps        # equal budgets with those that learn
     flags = ["--run", str(folder), "--json"] + (["--steps", str(steps)] if steps else [])
     if (folder / "settings.json").exists():
         return flags + ["--resume"]
@@ -138,21 +140,17 @@ def table(rows: dict[str, list[dict]]) -> str:
 
 def by_iteration(out: Path) -> str:
     """Milestones reached by the end of each iteration, a column a condition; "" where nothing is a co-learning run."""
-    settings = {p.parent.name: json.loads(p.read_text()) for p in sorted(out.glob("*-*/settings.json"))}
-    n, size = max(((s.get("colearn", 0), s.get("iteration", 0)) for s in settings.values()), default=(0, 0))
-    reached: dict[str, list[list[int]]] = {c: [] for c in CONTROLS if any(name.rpartition("-")[0] == c for name in settings)}
-    for name in settings:
-        if (condition := name.rpartition("-")[0]) in reached:
-            rows = read_rows(out / name / "trajectory.jsonl")
-            first = {m: r["t"] for r in reversed(rows) for m in r["milestones"]}
-            reached[condition].append([sum(t <= size * (k + 1) for t in first.values()) for k in range(n)])
-    if not n or not reached:
-        return ""
-    cells = [["milestones by the end of", *reached]]
-    for k in range(n):
-        counts = [spread([r[k] for r in runs]) for runs in reached.values()]
-        cells.append([f"iteration {k + 1} ({size * (k + 1)} steps)", *counts])
-    return "\n\n" + columns(cells)
+    condition = lambda folder: folder.name.rpartition("-")[0]
+    runs = [p.parent for p in out.glob("*-*/settings.json") if condition(p.parent) in CONTROLS]
+    settings = [json.loads((run / "settings.json").read_text()) for run in runs]
+    n, size = max(((s["colearn"], s["iteration"]) for s in settings), default=(0, 0))
+    when = defaultdict(list)             # condition -> of each run, the steps that reached a milestone
+    for run in sorted(runs, key=lambda run: [*CONTROLS].index(condition(run))):
+        rows = reversed(read_rows(run / "trajectory.jsonl"))
+        when[condition(run)].append({m: r["t"] for r in rows for m in r["milestones"]}.values())
+    by = lambda step: [spread([sum(t <= step for t in steps) for steps in of]) for of in when.values()]
+    lines = [[f"iteration {k} ({size * k} steps)", *by(size * k)] for k in range(1, n + 1)]
+    return "\n\n" + columns([["milestones by the end of", *when], *lines]) if lines else ""
 
 
 def main(argv: list[str] | None = None) -> int:
