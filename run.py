@@ -75,7 +75,7 @@ class Run:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
         limits = {"need": settings.delta, "alternatives": settings.alternatives, "seed": settings.seed}
-        self.guard = Guard(lambda: open_game(settings), self.recorder.ask, bound=float(settings.guard), **limits) \
+        self.guard = Guard(open_game(settings), self.recorder.ask, bound=float(settings.guard), **limits) \
             if settings.guard and not settings.frozen else None
         self.theta = {"k": 0, "since": 0, "made": 0}     # --colearn: iterations done, last step of them, newest theta (0: --model)
         self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call

@@ -4,7 +4,7 @@ import doctest
 import hashlib
 import json
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from conftest import ROOT, Canned, call, step
@@ -35,11 +35,12 @@ HARMFUL += '\nif len(args["way"]) == 1:\n    tools["move"](direction="east")'
 
 
 def world(*moves):
-    """Bytes of the toy world after these moves, and its key."""
+    """The toy world after these moves, as text, and its key."""
     env = open_env("toy")
     for way in moves:
         env.act("move", {"direction": way})
-    return env.save(), env.observe().key
+    snap = Snap.of(env)
+    return snap.state, snap.key
 
 
 def replay(way, x, y, solved=True, place="room"):
@@ -58,7 +59,7 @@ def guard():
     made = []
 
     def make(ask, bound=0.0, **more):
-        made.append(Guard(lambda: open_env("toy"), ask, bound=bound, **{"alternatives": 1, **more}))
+        made.append(Guard(open_env("toy"), ask, bound=bound, **{"alternatives": 1, **more}))
         return made[-1]
 
     yield make
@@ -103,7 +104,7 @@ def test_what_a_step_came_to():
 
 def test_cases_begin_where_their_goal_did_not_hold_yet():
     at = lambda x, **more: {**TOWN, "x": x, **more}
-    snaps = [Snap(b"", f"k{x}", at(x, place="Cave" if x < 3 else "Town"), x) for x in range(1, SPAN + 6)]
+    snaps = [Snap("", f"k{x}", at(x, place="Cave" if x < 3 else "Town"), x) for x in range(1, SPAN + 6)]
     end = at(99, place="Shop")
     near, far = hindsight(snaps, step(50, {"success": True}), end, random.Random(0))
     assert near.goal == far.goal == ["place", "Shop"] and near.solved and not far.solved
@@ -120,12 +121,12 @@ def test_cases_begin_where_their_goal_did_not_hold_yet():
     assert skill(asked | {"args": {"x": "7", "y": None}}, {"success": False, "presses": 1, "error": "x"}) == []
     assert objective(near).title == "Shop: go there"
     assert objective(replace(near, goal=["milestone", "won"])).title == "Shop (99, 1): won"
-    assert Case.from_json(json.loads(json.dumps(near.to_json()))) == near
+    assert Case(**json.loads(json.dumps(asdict(near)))) == near
 
 
 @pytest.mark.parametrize("good, bad, want", [(20, 20, (4, 1)), (20, 0, (5, 0)), (1, 20, (1, 4)), (2, 1, (2, 1)), (0, 0, (0, 0))])
 def test_anchors_are_drawn_at_the_ratio_and_filled_from_the_other_side(good, bad, want):
-    pool = [Case(b"", str(i), ["place", ""], 1, i < good) for i in range(good + bad)]
+    pool = [Case("", str(i), ["place", ""], 1, i < good) for i in range(good + bad)]
     drawn = sample(pool, 5, random.Random(1))
     assert (sum(c.solved for c in drawn), sum(not c.solved for c in drawn)) == want
     assert len({c.id for c in drawn}) == len(drawn)
@@ -288,7 +289,7 @@ def lantern(flags=()):
 
 def test_the_live_emulator_is_not_touched_and_the_cases_are_disjoint():
     env, agent = lantern()
-    g = Guard(lambda: open_env("lantern"), agent.ask, bound=0.0)
+    g = Guard(open_env("lantern"), agent.ask, bound=0.0)
     for _ in range(12):
         g.step(agent)
     ram = lambda: hashlib.sha256(bytes(env.mem[0x8000:0x10000]) + env.save()).hexdigest()
@@ -300,7 +301,7 @@ def test_the_live_emulator_is_not_touched_and_the_cases_are_disjoint():
     assert all(ids[:2]) and sum(map(len, ids)) == len({i for some in ids for i in some})
     assert len(g.valid) <= VALID
     for case in [*g.valid, *g.all_anchors()]:                                 # no goal holds at its beginning
-        g.env.load(case.state)
+        case.load(g.env)
         assert not reached(case.goal, brief(g.env.observe().state)) and g.env.observe().key == case.key
     g.close(), agent.sandbox.close(), env.close()
 
@@ -440,7 +441,7 @@ ROWS = [{"task": f"t{t}", "input": f"question {t} {i}?", "answer": f"answer {t}"
 
 
 def play(bound, forgetful=True, **more):
-    guard = Guard(lambda: streams.Questions(ROWS), Pupil(forgetful).ask, bound=bound, seed=1, **more)
+    guard = Guard(streams.Questions(ROWS), Pupil(forgetful).ask, bound=bound, seed=1, **more)
     out = streams.stream(streams.split(streams.question_cases(ROWS), 1), guard, Settings(), guard.ask)
     guard.close()
     return out
@@ -456,8 +457,8 @@ def test_a_stream_of_questions_with_and_without_forgetting():
 
 
 def test_the_cases_of_a_stream_are_disjoint():
-    for task in streams.split(streams.question_cases(streams.read_questions(ROOT / "tools" / "questions.jsonl")), 3):
-        ids = [c.id for c in (*task.adapt, *task.valid, *task.test)]
+    for task in streams.split(streams.question_cases(streams.read_questions(ROOT / "tools" / "questions.jsonl")), 3).values():
+        ids = [c.id for cases in task.values() for c in cases]
         assert len(ids) == len(set(ids)) == sum(streams.SPLIT.values())
     with pytest.raises(BadInput, match="'a' has 1 different cases"):
         streams.split(streams.question_cases([ROWS[0] | {"task": "a"}]), 0)
