@@ -24,9 +24,9 @@ import re
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
-from cases import SPAN, Case, Snap, brief, hindsight, objective, reached, sample
+from cases import SPAN, Case, brief, hindsight, reached, sample
 from ch import LOOK, Agent
 from env import Env, Step
 from harness import PARTS, Edit, Harness, fold
@@ -36,35 +36,29 @@ from sandbox import Sandbox, source
 from signatures import shown, signatures
 
 VALID, POOL = 6, 40                  # validation cases; cases of a task from which its anchors are drawn
-ANCHORS, TOTAL = 3, 24               # anchors a task; anchors in all: with many tasks fewer of each are kept
+ANCHORS, TOTAL = 3, 24               # anchors a task; anchors in all
 REFUSED = 12                         # refused edits that the Optimizer is reminded of
 Ask = Callable[[str, list, list], Reply]
+Scores = dict[str, tuple[bool, str]]         # case id -> was it solved? and a hash of what was done and what came of it
+KEPT = ("snaps", "valid", "pool", "anchors")
 
 
 # -- the three checks
 
-def dangling(harness: Harness) -> set[str]:
-    """Ids that the prompt or a sub-agent's instructions name and H does not have."""
-    texts = [harness.prompt, *(sub.system_instructions + sub.directive for sub in harness.subagents.values())]
-    named = {id for text in texts for id in re.findall(r"\b(?:skill|sa|mem)_\d{4}\b", text)}
-    return {id for id in named if not any(id in getattr(harness, part) for part in PARTS)}
-
-
-def invalid(old: Harness, new: Harness, edits: Iterable[Edit], tools: set[str]) -> str:
-    """What the edits break of L, in words; "" when every check passes. tools: those that a skill may call.
+def invalid(harness: Harness, edits: Iterable[Edit], tools: set[str]) -> str:
+    """What the edits, applied to H, break of L, in words; "" when every check passes. tools: those that a skill may call.
 
     Schema, caps and a sub-agent's tools were checked by Harness.edit when the edits were made.
     """
-    for id in [e.id for e in edits if e.part == "skills" and e.id in new.skills]:
-        code = new.skills[id].code
+    for id in [e.id for e in edits if e.part == "skills" and e.id in harness.skills]:
+        code = harness.skills[id].code
         try:
             compile(source(code), "skill", "exec")
         except (SyntaxError, ValueError) as e:
             return f"skills {id}: its code does not compile: {e}"
         if odd := set(re.findall(r"\btools\[\s*['\"](\w*)['\"]\s*\]", code)) - tools:
             return f"skills {id}: its code calls unknown tools: {', '.join(sorted(odd))}"
-    gone = sorted(dangling(new) - dangling(old))
-    return f"a text names entries that H does not have: {', '.join(gone)}" if gone else ""
+    return ""
 
 
 def verdict(wrong: str, changed: bool, delta: float, lost: int, need: float, bound: float) -> str:
@@ -78,54 +72,43 @@ def verdict(wrong: str, changed: bool, delta: float, lost: int, need: float, bou
     return f"retention: {lost} situations that H masters are lost, {bound:g} are allowed" if lost > bound else ""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    ok: bool
-    trace: str                       # hash of what was done and what came of it
-
-
 class Guard:
     def __init__(self, env: Env, ask: Ask, *, bound: float, need: float = 0.0, alternatives: int = 3, seed: int = 0,
                  parts: Iterable[str] = PASSES):
         """env: the forks' own environment. bound: B. need: the least delta. parts: what may be edited."""
         self.env, self.ask, self.bound, self.need, self.alternatives = env, ask, bound, need, alternatives
         self.seed, self.parts, self.sandbox, self.vision = seed, list(parts), Sandbox(), False
-        self.snaps: deque[Snap] = deque(maxlen=2 * SPAN)
+        self.snaps: deque[Case] = deque(maxlen=2 * SPAN)            # the last moments of the run
         self.valid: deque[Case] = deque(maxlen=VALID)               # V
         self.pool: list[Case] = []                                  # of this task: its anchors are drawn from these
-        self.anchors: dict[str, list[Case]] = {}                    # A, by task
+        self.anchors: list[Case] = []                               # A
         self.refused: deque[dict] = deque(maxlen=REFUSED)           # decisions
         self.replies: dict[str, Reply] = {}                         # by prompt: what live H was told is not asked again
-        self.memo, self.since = {}, 0                               # (case id, H) -> Outcome; replies before: another model's
+        self.memo, self.since = {}, 0                               # (case id, H) -> its score; replies before: another model's
         self.count: Counter = Counter()                             # forks and replays played
 
     # -- the run, watched
 
     def step(self, agent: Agent) -> Step:
         """One step of the run, and the cases that it makes."""
-        self.snaps.append(Snap.of(agent.env))
+        self.snaps.append(Case.of(agent.env))
         self.vision, step = agent.vision, agent.step()
         rng = random.Random(f"{self.seed} {step.t}")
         for case in hindsight(list(self.snaps), step, brief(agent.env.observe().state), rng):
-            if case.id not in {c.id for c in [*self.valid, *self.pool, *self.all_anchors()]}:
+            if case.id not in {c.id for c in [*self.valid, *self.pool, *self.anchors]}:
                 # What a skill could not do is what its next version is measured on.
                 (self.valid if case.call and not case.solved or rng.random() < 0.5 else self.pool).append(case)
         if len(self.pool) > POOL:
             self.pool = rng.sample(self.pool, POOL)
         if step.milestones:
-            self.end_task(", ".join(step.milestones))
+            self.end_task(step.t)
         return step
 
-    def all_anchors(self) -> list[Case]:
-        return [c for cases in self.anchors.values() for c in cases]
-
-    def end_task(self, task: str) -> None:
-        """Draw the task's anchors. What the rest of the pool and the run before it have shown is let go."""
-        if self.pool:
-            self.anchors[task] = sample(self.pool, ANCHORS, random.Random(f"{self.seed} {task}"))
-            keep = max(1, TOTAL // len(self.anchors))
-            self.anchors = {name: cases[:keep] for name, cases in self.anchors.items()}
-        self.pool = []
+    def end_task(self, t: int) -> None:
+        """Draw the anchors of the task that ended at step t. The rest of its cases and the moments before are let go."""
+        rng = random.Random(f"{self.seed} {t}")
+        self.anchors = sample(self.anchors + sample(self.pool, ANCHORS, rng), TOTAL, rng)
+        self.pool.clear()
         self.snaps.clear()
 
     # -- forks
@@ -152,26 +135,25 @@ class Guard:
         agent = Agent(env, made, ask or self.think, seed=self.seed, vision=self.vision)
         agent.sandbox, agent.t = self.sandbox, t
         self.count["replays" if case.call else "forks"] += 1
-        now = lambda: env.observe().state
-        end = now()["progress"]["presses"] + case.presses
+        now = lambda: brief(env.observe().state)
+        end = now()["presses"] + case.presses
         if case.call is not None:
             agent.run_skill(case.call, 0, 0)
         else:
-            made.memory["task"] = objective(case)
-            done = lambda: reached(case.goal, brief(now())) or now().get("over")
-            while agent.t < t + SPAN and now()["progress"]["presses"] < end and not done():
+            made.memory["task"] = case.objective()
+            while agent.t < t + SPAN and now()["presses"] < end and not now()["over"] and not reached(case.goal, now()):
                 agent.step()
-        return reached(case.goal, brief(now())), agent
+        return reached(case.goal, now()), agent
 
-    def scores(self, harness: Harness, cases: Iterable[Case]) -> dict[str, Outcome]:
-        """Case id -> what came of it under this H."""
+    def scores(self, harness: Harness, cases: Iterable[Case]) -> Scores:
+        """What comes of the cases under this H."""
         content, out = digest(harness.to_json() | {"version": 0}), {}
         for case in cases:
             if (case.id, content) not in self.memo:
                 ok, agent = self.play(harness, case)
                 did = [[s.key, *map(shown, s.reply.calls)] for s in agent.steps]
-                end = Snap.of(self.env)
-                self.memo[case.id, content] = Outcome(ok, digest(did, end.key, end.presses))
+                end = self.env.observe()
+                self.memo[case.id, content] = ok, digest(did, end.key, brief(end.state)["presses"])
             out[case.id] = self.memo[case.id, content]
         return out
 
@@ -186,7 +168,7 @@ class Guard:
         retire: not used; edits that no pass proposed are not made under a guard.
         """
         found, tools, trial = signatures(window), list(tools), with_examples(dry_run, window)
-        live = base = self.scores(harness, [*self.valid, *self.all_anchors()])
+        live = base = self.scores(harness, [*self.valid, *self.anchors])
         draft, edits, passes, decisions = harness, [], [], []
         # What changed nothing may look otherwise in other situations: it is judged again.
         seen = [r["edits"] for r in self.refused if not r["refused"].startswith("no change")]
@@ -212,27 +194,27 @@ class Guard:
         commit(harness, edits, on_edit)
         return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [],
                 "signatures": [asdict(s) for s in found], "passes": passes, "guard": decisions,
-                "cases": [len(self.valid), len(self.all_anchors())], "version": harness.version}
+                "cases": [len(self.valid), len(self.anchors)], "version": harness.version}
 
     def reminder(self, part: str) -> str:
         rows = [f"- {str(r['edits'])[:600]}: {r['refused']}" for r in self.refused if r["part"] == part]
         return "\n\n# Edits that were tried and refused: do not propose them again\n" + "\n".join(rows) if rows else ""
 
-    def judge(self, draft: Harness, made: list[Edit], live: dict, base: dict,
-              row: dict) -> tuple[dict, list[Edit], Harness, dict]:
+    def judge(self, draft: Harness, made: list[Edit], live: Scores, base: Scores,
+              row: dict) -> tuple[dict, list[Edit], Harness, Scores]:
         """Evaluate `draft` with these edits against live H. base: the scores of `draft`, with what was taken before.
 
         Returns the decision (`row` completed), the edits, H with them, and its scores.
         """
-        trial, anchors = copy.deepcopy(draft), self.all_anchors()
+        trial, cases = copy.deepcopy(draft), [*self.valid, *self.anchors]
         for edit in made:
             trial.apply(edit)
-        replays = [c for c in [*self.valid, *anchors] if c.call and c.call["skill_id"] in {e.id for e in made}]
+        replays = [c for c in cases if c.call and c.call["skill_id"] in {e.id for e in made}]
         replays = replays if all(e.part == "skills" and e.op == "update" for e in made) else []
-        wrong = invalid(draft, trial, made, {*self.env.tools, *LOOK})
-        score = base if wrong else base | self.scores(trial, replays or [*self.valid, *anchors])
-        gain = lambda s: sum(s[c.id].ok - live[c.id].ok for c in self.valid) / max(len(self.valid), 1)
-        lost = [c.id for c in anchors if live[c.id].ok and not score[c.id].ok]
+        wrong = invalid(trial, made, {*self.env.tools, *LOOK})
+        score = base if wrong else base | self.scores(trial, replays or cases)
+        gain = lambda scores: sum(scores[c.id][0] - live[c.id][0] for c in self.valid) / max(len(self.valid), 1)
+        lost = [c.id for c in self.anchors if live[c.id][0] and not score[c.id][0]]
         refused = verdict(wrong, score != base, gain(score), len(lost), max(self.need, gain(base)), self.bound)
         row |= {"by": "replays" if replays else "forks", "delta": round(gain(score), 4), "lost": len(lost), "anchors_lost": lost,
                 "refused": refused}
@@ -244,17 +226,14 @@ class Guard:
 
     def to_json(self) -> dict:
         """What the next decisions depend on and the logs do not hold."""
-        rows = lambda things: [asdict(thing) for thing in things]
-        return {"since": self.since, "refused": list(self.refused), "snaps": rows(self.snaps), "valid": rows(self.valid),
-                "pool": rows(self.pool), "anchors": {task: rows(cases) for task, cases in self.anchors.items()}}
+        cases = {name: [asdict(case) for case in getattr(self, name)] for name in KEPT}
+        return {"cases": cases, "refused": list(self.refused), "since": self.since}
 
     def restore(self, row: dict, replies: list[dict]) -> None:
         """replies: the rows of replies.jsonl up to the checkpoint."""
-        cases = lambda rows: [Case(**r) for r in rows]
-        self.snaps.extend(Snap(**s) for s in row["snaps"])
+        for name in KEPT:
+            getattr(self, name).extend(Case(**case) for case in row["cases"][name])
         self.refused.extend(row["refused"])
-        self.valid.extend(cases(row["valid"]))
-        self.pool, self.anchors = cases(row["pool"]), {task: cases(rows) for task, rows in row["anchors"].items()}
         self.since = row["since"]
         self.replies = {r["sha"]: Reply.from_json(r["reply"]) for r in replies[self.since:] if r["role"] == "guard"}
 

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from cases import SPAN, Case, Snap, hindsight
+from cases import SPAN, Case, brief, hindsight
 from ch import Agent, skill_api
 from env import Env, Observation, Step
 from guard import Ask, Guard
@@ -68,11 +68,11 @@ def lantern_cases(steps: int = 0) -> dict[str, list[Case]]:
     settings = Settings(harness="expert")
     model, env, (edits, tools) = open_models(settings, HERE)["scripted"], open_game(settings), start_edits(settings)
     agent = Agent(env, fold(edits, tools), lambda role, messages, tools: model(messages, tools))
-    snaps: deque[Snap] = deque(maxlen=2 * SPAN)
+    snaps: deque[Case] = deque(maxlen=2 * SPAN)
     pools: dict[str, list[Case]] = {name: [] for name in TASKS}
     while len(env.reached) < len(env.game.milestones) and (not steps or agent.t < steps):
-        snaps.append(Snap.of(env))
-        step, end = agent.step(), Snap.of(env).now
+        snaps.append(Case.of(env))
+        step, end = agent.step(), brief(env.observe().state)
         for draw in range(12):                            # several beginnings for one end
             for case in hindsight(list(snaps), step, end, random.Random(f"{draw} {step.t}")):
                 name = next((n for n, mine in TASKS.items() if case.call is None and mine(case, end)), None)
@@ -145,8 +145,7 @@ def read_questions(path: Path) -> list[dict]:
 def question_cases(rows: list[dict]) -> dict[str, list[Case]]:
     env, pools = Questions(rows), {}
     for env.at, row in enumerate(rows):
-        start = Snap.of(env)
-        pools.setdefault(row["task"], []).append(Case(start.state, start.key, ["milestone", RIGHT], 9))
+        pools.setdefault(row["task"], []).append(replace(Case.of(env), goal=["milestone", RIGHT], presses=9))
     return pools
 
 
@@ -189,10 +188,10 @@ def stream(tasks: Tasks, guard: Guard, settings: Settings, ask: Ask) -> dict:
         row = guard.refine(harness, steps[-settings.window:], guard.env.observe().text, ask, step=t, cause=name,
                            tools=sorted(agent.all_tools), api=skill_api(guard.env.tools), dry_run=agent.dry_run)
         rows += row["guard"]
-        guard.end_task(name)
+        guard.end_task(t)
         guard.valid.clear()
         seen = list(tasks.values())[:len(R) + 1]
-        R.append([mean(o.ok for o in guard.scores(harness, task["test"]).values()) for task in seen])
+        R.append([mean(ok for ok, _ in guard.scores(harness, task["test"]).values()) for task in seen])
     return {"Avg": average(R), "Fgt": forgetting(R), "accepted": sum(d["taken"] for d in rows),
             "rejected": sum(bool(d["refused"]) for d in rows), "forks": guard.count.total(),
             "seconds": round(time.monotonic() - start, 1), "R": R, "decisions": rows}
