@@ -25,15 +25,16 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from typing import Any
 
 from cases import SPAN, Case, brief, hindsight, reached, sample
 from ch import LOOK, Agent
 from env import Env, Step
 from harness import PARTS, Edit, Harness, fold
 from models import Reply, Usage, digest
-from refiner import PASSES, question, run_pass, with_examples
+from refiner import PASSES, DryRun, refine, run_pass
 from sandbox import Sandbox, source
-from signatures import shown, signatures
+from signatures import shown
 
 VALID, POOL = 6, 40                  # validation cases; cases of a task from which its anchors are drawn
 ANCHORS, TOTAL = 3, 24               # anchors a task; anchors in all
@@ -85,6 +86,7 @@ class Guard:
         self.refused: deque[dict] = deque(maxlen=REFUSED)           # decisions
         self.replies: dict[str, Reply] = {}                         # by prompt: what live H was told is not asked again
         self.memo, self.since = {}, 0                               # (case id, H) -> its score; replies before: another model's
+        self.live, self.base, self.decisions = {}, {}, []           # of this refinement: scores of H, of the draft; rows
         self.count: Counter = Counter()                             # forks and replays played
 
     # -- the run, watched
@@ -159,54 +161,51 @@ class Guard:
 
     # -- propose, evaluate, commit
 
-    def refine(self, harness: Harness, window: list[Step], observation: str, ask: Ask, *, step: int, cause: str,
-               tools: Iterable[str], api: str = "", dry_run: Callable[[str, dict], str] | None = None, retire: bool = False,
+    def refine(self, harness: Harness, window: list[Step], observation: str, ask: Ask, *,
                review: Callable[[Harness, list[Edit]], list[Edit]] = lambda harness, edits: edits,
-               on_edit: Callable[[Edit], None] = lambda edit: None) -> dict:
+               on_edit: Callable[[Edit], None] = lambda edit: None, **more: Any) -> dict:
         """As refiner.refine, with the gate: H is changed by the whole candidate or not at all. Returns the row for the log.
 
-        retire: not used; edits that no pass proposed are not made under a guard.
+        There is no upkeep: edits that no pass proposed are not made under a guard.
         """
-        found, tools, trial = signatures(window), list(tools), with_examples(dry_run, window)
-        live = base = self.scores(harness, [*self.valid, *self.anchors])
-        draft, edits, passes, decisions = harness, [], [], []
+        draft, edits, self.decisions = copy.deepcopy(harness), [], []
+        self.live = self.base = self.scores(harness, [*self.valid, *self.anchors])
+        row = refine(draft, window, observation, ask, **more | {"attempt": self.best, "retire": None, "on_edit": edits.append})
+        edits = review(harness, edits) if edits else []
+        commit(harness, edits, on_edit)
+        for entry in row["passes"]:
+            if entry["edits"]:
+                entry |= {"edits": [harness.version] * len(entry["edits"])} if edits else {"edits": [], "status": "refused"}
+        return row | {"guard": self.decisions, "cases": [len(self.valid), len(self.anchors)], "version": harness.version}
+
+    def best(self, draft: Harness, part: str, text: str, ask: Ask, step: int, tools: Iterable[str],
+             dry_run: DryRun | None) -> tuple[list[Edit], dict]:
+        """As refiner.run_pass, for the best of up to K alternatives."""
+        options, errors, usage, rng = [], [], Usage(), random.Random(f"{self.seed} {step} {part}")
+        status, made = "unchanged", []
         # What changed nothing may look otherwise in other situations: it is judged again.
         seen = [r["edits"] for r in self.refused if not r["refused"].startswith("no change")]
-        for part in self.parts:
-            text, rng = question(draft, part, window, found, observation, tools, api), random.Random(f"{self.seed} {step} {part}")
-            options, errors, usage = [], [], Usage()
-            for _ in range(self.alternatives):
-                made, entry = run_pass(draft, part, text + self.reminder(part), ask, step, tools, trial)
-                usage, errors = usage + Usage(**entry["usage"]), errors + entry["errors"]
-                what = [[e.op, e.id, e.after] for e in made]
-                if made and what not in seen:
-                    seen.append(what)
-                    options.append(self.judge(draft, made, live, base, {"part": part, "edits": what, "taken": False}))
-            decisions += [option[0] for option in options]
-            status, versions = "refused" if options or made else entry["status"], []
-            if fit := [option for option in options if not option[0]["refused"]]:
-                row, made, draft, base = max(fit, key=lambda option: (option[0]["delta"], -option[0]["lost"], rng.random()))
-                row["taken"], edits = True, edits + made
-                status, versions = "edited", [harness.version + 1] * len(made)
-            passes.append(entry | {"status": status, "edits": versions, "errors": errors, "usage": asdict(usage)})
-        if edits and not (edits := review(harness, edits)):
-            passes = [p | {"status": "refused", "edits": []} if p["edits"] else p for p in passes]
-        commit(harness, edits, on_edit)
-        return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [],
-                "signatures": [asdict(s) for s in found], "passes": passes, "guard": decisions,
-                "cases": [len(self.valid), len(self.anchors)], "version": harness.version}
+        for _ in range(self.alternatives if part in self.parts else 0):
+            made, entry = run_pass(draft, part, text + self.reminder(part), ask, step, tools, dry_run)
+            status, errors, usage = entry["status"], errors + entry["errors"], usage + Usage(**entry["usage"])
+            what = [[e.op, e.id, e.after] for e in made]
+            if made and what not in seen:
+                seen.append(what)
+                options.append(self.judge(draft, made, {"part": part, "edits": what, "taken": False}))
+        status = "refused" if options or made else status
+        made = []
+        if fit := [option for option in options if not option[0]["refused"]]:
+            row, made, self.base = max(fit, key=lambda option: (option[0]["delta"], -option[0]["lost"], rng.random()))
+            row["taken"], status = True, "edited"
+        return made, {"part": part, "status": status, "errors": errors, "usage": asdict(usage)}
 
     def reminder(self, part: str) -> str:
         rows = [f"- {str(r['edits'])[:600]}: {r['refused']}" for r in self.refused if r["part"] == part]
         return "\n\n# Edits that were tried and refused: do not propose them again\n" + "\n".join(rows) if rows else ""
 
-    def judge(self, draft: Harness, made: list[Edit], live: Scores, base: Scores,
-              row: dict) -> tuple[dict, list[Edit], Harness, Scores]:
-        """Evaluate `draft` with these edits against live H. base: the scores of `draft`, with what was taken before.
-
-        Returns the decision (`row` completed), the edits, H with them, and its scores.
-        """
-        trial, cases = copy.deepcopy(draft), [*self.valid, *self.anchors]
+    def judge(self, draft: Harness, made: list[Edit], row: dict) -> tuple[dict, list[Edit], Scores]:
+        """Compare `draft` with these edits to live H. Returns the decision (`row` completed), the edits, and the scores."""
+        trial, cases, live, base = copy.deepcopy(draft), [*self.valid, *self.anchors], self.live, self.base
         for edit in made:
             trial.apply(edit)
         replays = [c for c in cases if c.call and c.call["skill_id"] in {e.id for e in made}]
@@ -218,9 +217,10 @@ class Guard:
         refused = verdict(wrong, score != base, gain(score), len(lost), max(self.need, gain(base)), self.bound)
         row |= {"by": "replays" if replays else "forks", "delta": round(gain(score), 4), "lost": len(lost), "anchors_lost": lost,
                 "refused": refused}
+        self.decisions.append(row)
         if refused:
             self.refused.append(row)
-        return row, made, trial, score
+        return row, made, score
 
     # -- files
 
