@@ -92,7 +92,8 @@ def hindsight(run: list[Case], step: Step, now: dict, rng: random.Random) -> lis
     run: the moments before the last steps, this one's last. now: the brief state after it.
     """
     last, where, out = run[-1], [now[k] for k in ("place", "x", "y")], []
-    make = lambda at, goal, **more: out.append(replace(at, goal=goal, presses=20 + 2 * (now["presses"] - at.now["presses"]), **more))
+    budget = lambda at: 20 + 2 * (now["presses"] - at.now["presses"])
+    make = lambda at, goal, **more: out.append(replace(at, goal=goal, presses=budget(at), **more))
     for goal in goals(last.now, now):
         before = lambda at, goal=goal: not reached(goal, at.now) and (goal[0] not in BUSY or at.now[goal[0]])
         starts = list(itertools.takewhile(before, reversed(run)))

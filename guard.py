@@ -3,20 +3,19 @@ arXiv 2608.19013; Continual Harness itself lets every edit go live, and its appe
 Off by default: `python run.py --guard B`. A real model is called in every fork: a refinement then costs up to
 (cases) x (candidates) x (steps a case) calls; its tokens are the role "guard".
 
-propose    The Optimizer walks the parts of H in the order of the Refiner's passes, with at most K alternatives each; the
-           best acceptable one is the base for the next part. It reads the window; it never sees a case.
+propose    The Refiner's four passes, with at most K alternatives each; the best acceptable one is the base for the next
+           part of H. The Optimizer reads the window; it never sees a case.
 evaluate   Live H and candidate play the same cases from the same states, with the same model and seed, in an environment
            of their own: the run is never reset, it is forked. Three checks: improvement on the validation cases V,
            delta = P(H~, V) - P(H, V) >= --delta; retention, D = anchors that H solved and H~ does not <= B; validity.
 commit     The whole candidate is one version of H, or nothing is changed. Every decision is in refinements.jsonl.
 
-Cases come out of the run, in hindsight: what a stretch of it came to is the goal, told to the agent as an objective in its
-memory, and its context is empty: what is measured is H, not the history. A case that calls one skill needs no model.
+A case's goal is told to the agent as an objective in its memory, and its context is empty: H is measured, not the history.
 
 Departures from HCL: a task is the stretch between two milestones; only the Refiner's edits are gated, not those that the
-agent makes to its own harness; edits of a part that take back what an earlier part has gained are refused, too; a skill that
-is rewritten is judged by replays of its calls alone, where there are any; the best is the larger delta, then fewer anchors
-lost, then chance.
+agent makes to its own harness; edits of a part that take back what an earlier part has gained are refused, too; a skill
+that is rewritten is judged by replays of its calls alone, where there are any; the best is the larger delta, then fewer
+anchors lost, then chance.
 """
 import copy
 import random
@@ -76,9 +75,9 @@ def verdict(wrong: str, changed: bool, delta: float, lost: int, need: float, bou
 class Guard:
     def __init__(self, env: Env, ask: Ask, *, bound: float, need: float = 0.0, alternatives: int = 3, seed: int = 0,
                  parts: Iterable[str] = PASSES):
-        """env: the forks' own environment. bound: B. need: the least delta. parts: what may be edited."""
+        """env: the forks' own environment. bound: B. need: the least delta. parts: what of H is edited."""
         self.env, self.ask, self.bound, self.need, self.alternatives = env, ask, bound, need, alternatives
-        self.seed, self.parts, self.sandbox, self.vision = seed, list(parts), Sandbox(), False
+        self.seed, self.parts, self.sandbox, self.vision = seed, parts, Sandbox(), False
         self.snaps: deque[Case] = deque(maxlen=2 * SPAN)            # the last moments of the run
         self.valid: deque[Case] = deque(maxlen=VALID)               # V
         self.pool: list[Case] = []                                  # of this task: its anchors are drawn from these
@@ -170,7 +169,8 @@ class Guard:
         """
         draft, edits, self.decisions = copy.deepcopy(harness), [], []
         self.live = self.base = self.scores(harness, [*self.valid, *self.anchors])
-        row = refine(draft, window, observation, ask, **more | {"attempt": self.best, "retire": None, "on_edit": edits.append})
+        row = refine(draft, window, observation, ask, **more | {"attempt": self.best, "parts": self.parts, "retire": None,
+                     "on_edit": edits.append})
         edits = review(harness, edits) if edits else []
         commit(harness, edits, on_edit)
         for entry in row["passes"]:
@@ -182,22 +182,21 @@ class Guard:
              dry_run: DryRun | None) -> tuple[list[Edit], dict]:
         """As refiner.run_pass, for the best of up to K alternatives."""
         options, errors, usage, rng = [], [], Usage(), random.Random(f"{self.seed} {step} {part}")
-        status, made = "unchanged", []
         # What changed nothing may look otherwise in other situations: it is judged again.
         seen = [r["edits"] for r in self.refused if not r["refused"].startswith("no change")]
-        for _ in range(self.alternatives if part in self.parts else 0):
+        for _ in range(self.alternatives):
             made, entry = run_pass(draft, part, text + self.reminder(part), ask, step, tools, dry_run)
-            status, errors, usage = entry["status"], errors + entry["errors"], usage + Usage(**entry["usage"])
+            errors, usage = errors + entry["errors"], usage + Usage(**entry["usage"])
             what = [[e.op, e.id, e.after] for e in made]
             if made and what not in seen:
                 seen.append(what)
                 options.append(self.judge(draft, made, {"part": part, "edits": what, "taken": False}))
-        status = "refused" if options or made else status
-        made = []
+        entry |= {"errors": errors, "usage": asdict(usage)}
         if fit := [option for option in options if not option[0]["refused"]]:
             row, made, self.base = max(fit, key=lambda option: (option[0]["delta"], -option[0]["lost"], rng.random()))
-            row["taken"], status = True, "edited"
-        return made, {"part": part, "status": status, "errors": errors, "usage": asdict(usage)}
+            row["taken"] = True
+            return made, entry | {"status": "edited"}
+        return [], entry | ({"status": "refused"} if options or made else {})
 
     def reminder(self, part: str) -> str:
         rows = [f"- {str(r['edits'])[:600]}: {r['refused']}" for r in self.refused if r["part"] == part]

@@ -177,7 +177,7 @@ def with_examples(dry_run: Callable[[str, dict], str] | None, window: list[Step]
 def refine(harness: Harness, window: list[Step], observation: str, ask: Callable[[str, list, list], Reply], *, step: int,
            cause: str, tools: Iterable[str], api: str = "",
            dry_run: Callable[[str, dict], str] | None = None, retire: bool | None = True,
-           attempt: Callable[..., tuple[list[Edit], dict]] = run_pass,
+           parts: Iterable[str] = PASSES, attempt: Callable[..., tuple[list[Edit], dict]] = run_pass,
            review: Callable[[Harness, list[Edit]], list[Edit]] = lambda harness, edits: edits,
            on_edit: Callable[[Edit], None] = lambda edit: None) -> dict:
     """Read the window, edit H in place, return the refinement's row for refinements.jsonl.
@@ -194,7 +194,7 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
         return [edit.version for edit in edits]
 
     trial = with_examples(dry_run, window)
-    for part in PASSES:
+    for part in parts:
         text = question(harness, part, window, found, observation, tools, api)
         edits, entry = attempt(harness, part, text, ask, step, tools, trial)
         kept = take(edits)

@@ -6,12 +6,11 @@
 
 Each task has cases of three kinds, disjoint. Adaptation: H plays them and the Refiner reads how. Validation: the guard
 compares candidate and live H on them. Test: after each stage every task so far is tested, R[s, j]; nothing is learned
-from that. Avg_T is the mean of the last row of R, Fgt_T the mean over all but the last task of its best row minus its last
-(Harness Continual Learning, arXiv 2608.19013).
+from that (Harness Continual Learning, arXiv 2608.19013).
 
-lantern: cases out of one run of the expert harness, in six tasks (TASKS below). Questions: a JSONL file with a row a
-question {task, input, answer, check}, check one of exact, number, choice, regex. There p is the interface I and the router
-R, M is the memory, the skills are the inner capabilities C; the answer tool is the outer one, which no edit may touch.
+lantern: cases out of one run of the expert harness. Questions: a JSONL file with a row {task, input, answer, check} each.
+There p is the interface I and the router R, M is the memory, the skills are the inner capabilities C; the answer tool is
+the outer one, which no edit may touch.
 """
 import argparse
 import json
@@ -91,9 +90,9 @@ CHECKS: dict[str, Callable[[str, str], bool]] = {
     "number": lambda said, answer: [*map(float, re.findall(r"-?\d+(?:\.\d+)?", said.replace(",", ""))[-1:])] == [float(answer)],
     "choice": lambda said, answer: re.findall(r"\b[A-Z]\b", said)[-1:] == [answer],
     "regex": lambda said, answer: re.fullmatch(answer, said.strip()) is not None}
-ROW = {"type": "object", "required": ["task", "input", "answer", "check"], "additionalProperties": False, "properties": {
-    "task": {"type": "string", "minLength": 1}, "input": {"type": "string", "minLength": 1}, "answer": {"type": "string"},
-    "check": {"enum": list(CHECKS)}}}
+WORDS = {"type": "string", "minLength": 1}
+ROW = {"type": "object", "required": ["task", "input", "answer", "check"], "additionalProperties": False,
+       "properties": {"task": WORDS, "input": WORDS, "answer": WORDS, "check": {"enum": list(CHECKS)}}}
 
 
 class Questions:
@@ -166,32 +165,26 @@ def forgetting(R: list[list[float]]) -> float:
     return round(mean(max(R[s][j] for s in range(j, last + 1)) - R[last][j] for j in range(last)), 9) if last else 0.0
 
 
-def adapt(guard: Guard, harness: Harness, cases: list[Case], ask: Ask, t: int) -> list[Step]:
-    """Play the adaptation cases from step t on. Returns the steps, for the Refiner; anchors are drawn from the outcomes."""
-    steps: list[Step] = []
-    for case in cases:
-        ok, agent = guard.play(harness, case, ask, t + len(steps))
-        steps += sorted(agent.steps, key=lambda s: s.t)
-        guard.pool.append(replace(case, solved=ok))
-    return steps
-
-
 def stream(tasks: Tasks, guard: Guard, settings: Settings, ask: Ask) -> dict:
     """One stream under one guard. Returns R, Avg_T, Fgt_T, candidates accepted and rejected, forks, seconds, decisions."""
-    harness, t, R, rows, start = fold(*start_edits(settings)), 0, [], [], time.monotonic()
+    harness, steps, R, rows, start = fold(*start_edits(settings)), [], [], [], time.monotonic()
     for name, task in tasks.items():
-        steps = adapt(guard, harness, task["adapt"], ask, t)
-        t += len(steps)
+        before = len(steps)
+        for case in task["adapt"]:                        # what the Refiner reads; its outcome is what anchors are drawn from
+            ok, agent = guard.play(harness, case, ask, len(steps))
+            steps += sorted(agent.steps, key=lambda s: s.t)
+            guard.pool.append(replace(case, solved=ok))
         guard.valid.extend(task["valid"])
         agent = Agent(guard.env, harness, ask)
         agent.sandbox = guard.sandbox
-        row = guard.refine(harness, steps[-settings.window:], guard.env.observe().text, ask, step=t, cause=name,
-                           tools=sorted(agent.all_tools), api=skill_api(guard.env.tools), dry_run=agent.dry_run)
+        window, seen = steps[before:][-settings.window:], guard.env.observe().text
+        row = guard.refine(harness, window, seen, ask, step=len(steps), cause=name, tools=sorted(agent.all_tools),
+                           api=skill_api(guard.env.tools), dry_run=agent.dry_run)
         rows += row["guard"]
-        guard.end_task(t)
+        guard.end_task(len(steps))
         guard.valid.clear()
-        seen = list(tasks.values())[:len(R) + 1]
-        R.append([mean(ok for ok, _ in guard.scores(harness, task["test"]).values()) for task in seen])
+        tested = [task["test"] for task in tasks.values()][:len(R) + 1]
+        R.append([mean(ok for ok, _ in guard.scores(harness, cases).values()) for cases in tested])
     return {"Avg": average(R), "Fgt": forgetting(R), "accepted": sum(d["taken"] for d in rows),
             "rejected": sum(bool(d["refused"]) for d in rows), "forks": guard.count.total(),
             "seconds": round(time.monotonic() - start, 1), "R": R, "decisions": rows}
