@@ -258,12 +258,10 @@ def rollback(harness: Harness, edits: list[Edit], steps: list[Step], refinements
 
     Returns the edits by "guard" that lead there, not yet applied; none while there is progress, or nothing to go back to.
     """
-    good = next((s for s in sorted(steps, key=lambda s: -s.t) if s.milestones), None)
-    if good is None:
-        return []
-    since = max([good.t, *(e.step for e in edits if e.by == "guard")])
-    late = [r for r in refinements if r["step"] > since][-after:]
-    if len(late) < after or not all(r["cause"] == "stall" or any(s["name"] == "stall" for s in r["signatures"]) for r in late):
+    good = max((s for s in steps if s.milestones), key=lambda s: s.t, default=None)
+    since = max([good.t if good else 0, *(e.step for e in edits if e.by == "guard")])
+    late = [r["cause"] == "stall" or any(s["name"] == "stall" for s in r["signatures"]) for r in refinements if r["step"] > since]
+    if good is None or len(late) < after or not all(late[-after:]):
         return []
     why = f"{after} refinements since step {since} found the world stalled: back to version {good.version}, which reached "
     why += ", ".join(good.milestones)
@@ -291,11 +289,7 @@ def back_to(harness: Harness, target: Harness, step: int, why: str) -> list[Edit
 def main(argv: list[str] | None = None) -> int:
     """`python guard.py stream TASKS ...`: a stream of tasks under guards of each strictness."""
     from tools import stream                 # an entry point may look up
-    command, *flags = (sys.argv[1:] if argv is None else argv) or [""]
-    if command != "stream":
-        print("guard.py: `python guard.py stream --help` tells how it is called", file=sys.stderr)
-        return 2
-    return stream.main(flags)
+    return stream.main((sys.argv[1:] if argv is None else argv)[1:])
 
 
 if __name__ == "__main__":
