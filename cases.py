@@ -12,6 +12,7 @@ import itertools
 import random
 from dataclasses import dataclass, replace
 
+from ch import succeeded
 from env import Env, Step
 from harness import Memory
 from models import digest
@@ -103,13 +104,12 @@ def hindsight(run: list[Case], step: Step, now: dict, rng: random.Random) -> lis
     for call, result in zip(step.reply.calls[:1], step.results):
         if call.name != "run_skill" or "presses" not in result:               # it was not carried out
             break
-        args, said = call.args.get("args", {}), result.get("result")
-        failed = not result["success"] or isinstance(said, dict) and said.get("success") is False
+        args, solved = call.args.get("args", {}), succeeded(result)
         # Of a call that failed only this much is known of what it was for: x and y are where it should have led.
         aim = [["cell", [last.now["place"], args["x"], args["y"]]]] if all(isinstance(args.get(k), int) for k in "xy") else []
-        for goal in (aim if failed else goals(last.now, now))[:1]:
+        for goal in (goals(last.now, now) if solved else aim)[:1]:
             if not reached(goal, last.now):
-                make(last, goal, solved=not failed, call={"skill_id": call.args["skill_id"], "args": args})
+                make(last, goal, solved=solved, call={"skill_id": call.args["skill_id"], "args": args})
     return out
 
 

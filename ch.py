@@ -6,21 +6,18 @@ instructions, tools and history. The context is a pure function of H, the turns 
 Departure from the paper: the observation is sent again only after a call that can change the game; a call that only reads
 or edits H is answered in the same conversation, so that the line of thought is kept.
 """
-import base64
-import io
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from env import Env, Observation, Step
-from harness import ENTRIES, PARTS, EditError, Edit, Harness, SubAgent, label, problems, schema
+from harness import ENTRIES, SCHEMAS, EditError, Edit, Harness, SubAgent, label, problems
 from models import NUDGE, Call, Reply, digest, fill
+from models.vision import picture
 from reuse import overview, placed
 from sandbox import Sandbox, ToolRefused, source
 
@@ -30,30 +27,19 @@ SKILL_PRESSES, CALLS, CLIP = 200, 8, 2_000   # presses a skill may make; calls a
 DRY = 50                             # actions of a dry run
 
 
-def spec(description: str, required: str, **properties: Any) -> tuple[str, dict]:
-    types = {str: {"type": "string"}, dict: {"type": "object"}, int: {"type": "integer"}}
-    return description, {"type": "object", "properties": {k: v if isinstance(v, dict) else types[v] for k, v in properties.items()},
-                         "required": required.split(), "additionalProperties": False}
-
-
-CRUD = {"action": {"type": "string", "enum": ["read", "add", "update", "delete"]},
-        "entries": {"type": "array", "items": {"type": "object"}, "maxItems": 20}, "reasoning": str}
 STORES = {"process_memory": "memory", "process_skill": "skills", "process_subagent": "subagents"}
-TOOLS: dict[str, tuple[str, dict]] = {
-    **{tool: spec(f"Read or edit your {part}. read, delete: [{{\"id\"}}] (no id reads the list); update: [{{\"id\", fields}}]; "
-                  f"add: [fields]: {', '.join(f for f in schema(PARTS[part][0])['properties'] if f != 'protected')}.",
-                  "action entries reasoning", **CRUD)
-       for tool, part in STORES.items()},
-    "run_skill": spec("Run a skill's code with args.", "skill_id reasoning", skill_id=str, args=dict, reasoning=str),
-    "run_code": spec("Run Python in the sandbox to look and calculate. It may not act.", "code reasoning", code=str, args=dict, reasoning=str),
-    "execute_custom_subagent": spec("Hand a task to a sub-agent, by id or with an inline config.", "reasoning", subagent_id=str,
-                                    config=dict, task=str, max_steps={"type": "integer", "minimum": 1, "maximum": 50}, reasoning=str),
-    "process_trajectory_history": spec("Ask a question about your own earlier steps.", "window_range directive", directive=str,
-                                       window_range={"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}),
-    "evolve_harness": spec("Have the refiner edit your harness now, from the last num_steps steps.", "reasoning", reasoning=str,
-                           num_steps={"type": "integer", "minimum": 1, "maximum": 200}),
-}
-RETURN = spec("End this sub-agent and hand control back.", "reasoning", reasoning=str)
+
+
+def own_tools() -> dict[str, tuple[str, dict]]:
+    """The agent's own tools, from prompts/tools.json; the fields of H's entries follow from their dataclasses."""
+    fields = lambda tool: ", ".join(f for f in SCHEMAS[STORES[tool]]["properties"] if f != "protected") if tool in STORES else ""
+    rows = json.loads((Path(__file__).parent / "prompts" / "tools.json").read_text(encoding="utf-8"))
+    return {name: (said.replace("{fields}", fields(name)), rules) for name, (said, rules) in rows.items()}
+
+
+TOOLS = own_tools()
+RETURN = TOOLS.pop("return_control")                     # a sub-agent's
+ACTING = {"run_skill", "execute_custom_subagent"}        # beside the environment's own tools these can change the game
 
 # The skill API: what code may look at. With the environment's actions it is all that a skill can call, and what the prompts tell.
 LOOK: dict[str, tuple[str, Callable[[Observation], Any]]] = {
@@ -92,24 +78,6 @@ def tool_list(tools: dict[str, tuple[str, dict]]) -> list[dict]:
     return [{"type": "function", "function": {"name": n, "description": d, "parameters": s}} for n, (d, s) in tools.items()]
 
 
-def picture(frame: Any) -> dict:
-    """A frame (height, width, 3) uint8 as an image part at twice its size."""
-    out, image = io.BytesIO(), Image.fromarray(frame)
-    image.resize((image.width * 2, image.height * 2), Image.Resampling.NEAREST).save(out, "PNG")
-    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()}}
-
-
-HALVES = np.full((64, 64, 3), (0, 0, 255), np.uint8)                     # blue, its left half yellow
-HALVES[:, :32] = (255, 255, 0)
-PROBE = [{"role": "user", "content": [
-    {"type": "text", "text": "Which colour is this picture's left half, and which its right half? Two words."}, picture(HALVES)]}]
-
-
-def saw(reply: Reply) -> bool:
-    """Whether the answer to PROBE names both colours in order."""
-    return re.search(r"yellow.*blue", reply.text, re.I | re.S) is not None
-
-
 def history(thread: list[Step]) -> list[Step]:
     """The turns that are still in the context: at least KEEP, starting with one that carried an observation."""
     start = max(0, (len(thread) - KEEP) // BLOCK * BLOCK)
@@ -124,8 +92,9 @@ def turn_messages(step: Step) -> list[dict]:
     said = reply.as_message()
     if not reply.calls:              # an empty message is refused by some servers: then only the correction is sent
         return messages + [said] * bool(said["content"].strip()) + [{"role": "user", "content": f"{NUDGE} {reply.note}".strip()}]
-    answer = lambda c, r: {"role": "tool", "tool_call_id": c["id"], "name": c["function"]["name"], "content": json.dumps(r, ensure_ascii=False)}
-    return messages + [said] + [answer(c, r) for c, r in zip(said["tool_calls"], step.results)]
+    return messages + [said] + [
+        {"role": "tool", "tool_call_id": c["id"], "name": c["function"]["name"], "content": json.dumps(r, ensure_ascii=False)}
+        for c, r in zip(said["tool_calls"], step.results)]
 
 
 def context(system: str, overview: str, thread: list[Step], obs: str | None, frame: Any) -> list[dict]:
@@ -139,8 +108,20 @@ def context(system: str, overview: str, thread: list[Step], obs: str | None, fra
     last = max(i for i, m in enumerate(messages) if m["role"] == "user" and not m["content"].startswith(NUDGE))
     # The overview comes last: all before it is the same in the next request, so a server's prefix cache holds it.
     content = f"{messages[last]['content']}\n\n{overview}" if overview else messages[last]["content"]
-    messages[last] = {"role": "user", "content": content if frame is None else [{"type": "text", "text": content}, picture(frame)]}
+    messages[last]["content"] = content if frame is None else [{"type": "text", "text": content}, picture(frame)]
     return messages
+
+
+def succeeded(out: dict) -> bool:
+    """Of a skill's result. It may say itself that it failed: {"success": False, ...} or a text that starts with "error"."""
+    said = out.get("result")
+    failed = isinstance(said, dict) and said.get("success") is False or str(said).lower().startswith("error")
+    return bool(out.get("success")) and not failed
+
+
+def no(error: str, **more: Any) -> dict:
+    """The result of a call that was not carried out."""
+    return {"success": False, "error": error, **more}
 
 
 class Agent:
@@ -155,7 +136,6 @@ class Agent:
         self.threads: dict[str, list[Step]] = defaultdict(list)
         self.refine_asked = 0        # steps that evolve_harness wants the refiner to read; 0: it was not called
         self.all_tools = {**env.tools, **TOOLS}
-        self.acting = {*env.tools, "run_skill", "execute_custom_subagent"}
 
     # -- one turn
 
@@ -165,33 +145,33 @@ class Agent:
         return self.turn(MAIN, fill("system", api=skill_api(self.env.tools), policy=self.harness.prompt), tools)
 
     def turn(self, who: str, system: str, tools: dict[str, tuple[str, dict]], depth: int = 0) -> Step:
-        thread, world = self.threads[who], self.env.observe()
+        thread, world, h = self.threads[who], self.env.observe(), self.harness
         obs = world.text if self.wants_observation(thread) else None
-        uses_h = {"run_skill", "execute_custom_subagent", *STORES} & set(tools)
-        listing = f"Your harness\n{overview(self.harness)}" if uses_h else ""
-        messages = context(system, listing, thread, obs, world.frame if self.vision else None)
-        listed = tool_list(tools)
-        version, reached = self.harness.version, set(world.state["progress"]["reached"])
+        listing = f"Your harness\n{overview(h)}" if (ACTING | set(STORES)) & set(tools) else ""
+        messages, listed = context(system, listing, thread, obs, world.frame if self.vision else None), tool_list(tools)
+        version, reached = h.version, set(world.state["progress"]["reached"])
         reply = self.ask("agent" if who == MAIN else "subagent", messages, listed)
         self.t += 1
         t = self.t
-        results = [clip(self.carry_out(call, tools, t, depth)) if i < CALLS else
-                   {"success": False, "error": f"not carried out: a reply may hold {CALLS} calls"} for i, call in enumerate(reply.calls)]
+        over = no(f"not carried out: a reply may hold {CALLS} calls")
+        results = [clip(self.carry_out(c, tools, t, depth)) if i < CALLS else over for i, c in enumerate(reply.calls)]
         progress, pos = self.env.observe().state["progress"], world.state.get("player_position", {})
-        step = Step(t, who, version, obs, world.key, f"{world.state.get('location', '')} ({pos.get('x')}, {pos.get('y')})",
-                    digest(messages, listed), reply, results, progress["presses"], [m for m in progress["reached"] if m not in reached])
+        place = f"{world.state.get('location', '')} ({pos.get('x')}, {pos.get('y')})"
+        step = Step(t, who, version, obs, world.key, place, digest(messages, listed), reply, results, progress["presses"],
+                    [m for m in progress["reached"] if m not in reached])
         thread.append(step)
         self.steps.append(step)
         self.on_step(step)
         return step
 
     def wants_observation(self, thread: list[Step]) -> bool:
-        return not thread or any(c.name in self.acting for c in thread[-1].reply.calls) or all(s.obs is None for s in thread[-10:])
+        acted = thread and any(c.name in ACTING or c.name in self.env.tools for c in thread[-1].reply.calls)
+        return not thread or acted or all(s.obs is None for s in thread[-10:])
 
     def carry_out(self, call: Call, tools: dict[str, tuple[str, dict]], t: int, depth: int) -> dict:
         """One call -> its result. A call that does not fit its tool's schema is answered with what was wrong."""
         if wrong := unfit(call, tools):
-            return {"success": False, "error": wrong} | ({"takes": tools[call.name][1]["properties"]} if call.name in tools else {})
+            return no(wrong, **({"takes": tools[call.name][1]["properties"]} if call.name in tools else {}))
         if call.name in self.env.tools:
             return self.env.act(call.name, call.args)
         if call.name in STORES:
@@ -202,29 +182,33 @@ class Agent:
 
     def process(self, part: str, args: dict, t: int) -> dict:
         """process_memory, process_skill, process_subagent: each entry stands alone; one that fails does not stop the others."""
-        results, store = [], getattr(self.harness, part)
-        for entry in args["entries"] or ([{}] if args["action"] == "read" else []):
-            id = str(entry.get("id", ""))
+        results, reads = [], args["action"] == "read"
+        for entry in args["entries"] or [{}] * reads:
             try:
-                if args["action"] == "read":
-                    if id and id not in store:
-                        raise EditError(f"no entry {id[:80]!r} in {part}; there are {', '.join(list(store)[:30]) or 'none'}")
-                    if id and part == "memory":
-                        self.harness.used(id, True, t)
-                    results.append({"id": id, **asdict(store[id])} if id else {k: label(v) for k, v in list(store.items())[:ENTRIES]})
-                else:
-                    op = {"add": "create"}.get(args["action"], args["action"])
-                    op, id, fields = placed(self.harness, op, part, id, {k: v for k, v in entry.items() if k != "id"})
-                    wrong = self.dry_run(str(fields["code"]), {}) if part == "skills" and fields.get("code") else ""
-                    if re.search("SyntaxError|syntax parser", wrong):        # with the right args the rest may well run
-                        raise EditError(f"{part} {id}: the code does not parse: {wrong}")
-                    how = {"by": "agent", "step": t, "why": args["reasoning"], "known_tools": self.all_tools}
-                    edit = self.harness.edit(op, part, id, fields, **how)
-                    self.on_edit(edit)
-                    results.append({"success": True, "id": edit.id, "op": edit.op, "version": edit.version})
+                results.append(self.read(part, str(entry.get("id", "")), t) if reads else self.edit(part, entry, args, t))
             except EditError as e:
-                results.append({"success": False, "error": str(e)})
+                results.append(no(str(e)))
         return {"success": all(r.get("success", True) is True for r in results), "results": results}
+
+    def read(self, part: str, id: str, t: int) -> dict:
+        store = getattr(self.harness, part)
+        if not id:
+            return {k: label(v) for k, v in list(store.items())[:ENTRIES]}
+        if id not in store:
+            raise EditError(f"no entry {id[:80]!r} in {part}; there are {', '.join(list(store)[:30]) or 'none'}")
+        if part == "memory":
+            self.harness.used(id, True, t)
+        return {"id": id, **asdict(store[id])}
+
+    def edit(self, part: str, entry: dict, args: dict, t: int) -> dict:
+        op, fields = {"add": "create"}.get(args["action"], args["action"]), {k: v for k, v in entry.items() if k != "id"}
+        op, id, fields = placed(self.harness, op, part, str(entry.get("id", "")), fields)
+        wrong = self.dry_run(str(fields["code"]), {}) if part == "skills" and fields.get("code") else ""
+        if re.search("SyntaxError|syntax parser", wrong):        # with the right args the rest may well run
+            raise EditError(f"{part} {id}: the code does not parse: {wrong}")
+        edit = self.harness.edit(op, part, id, fields, by="agent", step=t, why=args["reasoning"], known_tools=self.all_tools)
+        self.on_edit(edit)
+        return {"success": True, "id": edit.id, "op": edit.op, "version": edit.version}
 
     def evolve_harness(self, args: dict, t: int, depth: int) -> dict:
         self.refine_asked = args.get("num_steps", 50)
@@ -234,10 +218,8 @@ class Agent:
 
     def game_tools(self, act: Callable[[str, dict], dict]) -> dict[str, Callable]:
         """The skill API; `act(name, args)` carries out an action, or does not."""
-        def action(name: str) -> Callable:
-            names = self.env.tools[name][1]["properties"]
-            return lambda *values, **args: act(name, {"reasoning": "skill"} | dict(zip(names, values)) | args)
-
+        names = lambda tool: self.env.tools[tool][1]["properties"]
+        action = lambda n: lambda *values, **args: act(n, {"reasoning": "skill"} | dict(zip(names(n), values)) | args)
         look = lambda read: lambda: read(self.env.observe())
         return {n: action(n) for n in self.env.tools} | {n: look(read) for n, (_, read) in LOOK.items()}
 
@@ -261,32 +243,30 @@ class Agent:
 
     def execute(self, code: str, args: dict, t: int, may_act: bool) -> dict:
         """Run code. What was pressed and seen on the way is reported also when the code fails later."""
-        count = {"presses": 0, "trace": []}
+        presses, trace = 0, []
 
         def act(name: str, given: dict) -> dict:
+            nonlocal presses
             if not may_act:
                 raise ToolRefused(f"run_code may look, not act: {name} was not carried out")
-            if count["presses"] >= SKILL_PRESSES:
+            if presses >= SKILL_PRESSES:
                 raise ToolRefused(f"the limit of {SKILL_PRESSES} presses a skill is reached")
             if wrong := problems(given, self.env.tools[name][1]):
-                return {"success": False, "error": f"{name} was not carried out: {wrong}"}
+                return no(f"{name} was not carried out: {wrong}")
             result = self.env.act(name, given)
-            count["presses"] += result.get("presses", 0)
-            count["trace"] += result.get("trace", [])
+            presses += result.get("presses", 0)
+            trace.extend(result.get("trace", []))
             return result
 
         done = self.sandbox.run(code, args, self.game_tools(act), seed=self.seed * 1_000_003 + t)
-        out = {"success": not done.error, "presses": count["presses"], "trace": count["trace"][-40:]} if may_act else {"success": not done.error}
-        if done.stdout:
-            out["stdout"] = done.stdout
-        if done.error:
-            return out | {"error": done.error, "line": done.line, "traceback": done.traceback}
-        return out | {"result": done.result}
+        end = {"error": done.error, "line": done.line, "traceback": done.traceback} if done.error else {"result": done.result}
+        acted = {"presses": presses, "trace": trace[-40:]} if may_act else {}
+        return {"success": not done.error, **acted, **({"stdout": done.stdout} if done.stdout else {}), **end}
 
     def run_skill(self, args: dict, t: int, depth: int) -> dict:
         id, skill = args["skill_id"], self.harness.skills.get(args["skill_id"])
         if skill is None:
-            return {"success": False, "error": f"no skill {id[:80]!r}; there are {', '.join(self.harness.skills) or 'none'}"}
+            return no(f"no skill {id[:80]!r}; there are {', '.join(self.harness.skills) or 'none'}")
         if not skill.code:
             self.harness.used(id, True, t)
             text = skill.instructions or skill.description
@@ -296,10 +276,7 @@ class Agent:
         return out
 
     def skill_used(self, id: str, out: dict, t: int) -> None:
-        """Count it. A skill may say itself that it failed: {"success": False, ...} or a text that starts with "error"."""
-        result = out.get("result")
-        failed = isinstance(result, dict) and result.get("success") is False or str(result).lower().startswith("error")
-        self.harness.used(id, out["success"] and not failed, t, out.get("error") or str(result))
+        self.harness.used(id, succeeded(out), t, out.get("error") or str(out.get("result")))
 
     def run_code(self, args: dict, t: int, depth: int) -> dict:
         return self.execute(args["code"], args.get("args", {}), t, may_act=False)
@@ -308,42 +285,40 @@ class Agent:
 
     def execute_custom_subagent(self, args: dict, t: int, depth: int) -> dict:
         """Run a sub-agent until it returns control, its turns are used up, or, one_step, its single turn is done."""
-        id = args.get("subagent_id", "")
-        sub = self.harness.subagents.get(id)
-        if not id:
-            inline = {"name": "inline", **args.get("config", {})}
-            if wrong := problems(inline, schema(SubAgent)):
-                return {"success": False, "error": f"config: {wrong}"}
-            id, sub = "inline", SubAgent(**inline)
+        id = args.get("subagent_id") or "inline"
+        sub, inline = self.harness.subagents.get(id), {"name": "inline", **args.get("config", {})}
+        if not args.get("subagent_id"):
+            if wrong := problems(inline, SCHEMAS["subagents"]):
+                return no(f"config: {wrong}")
+            sub = SubAgent(**inline)
         if sub is None:
-            return {"success": False, "error": f"no sub-agent {id[:80]!r}; there are {', '.join(self.harness.subagents) or 'none'}"}
+            return no(f"no sub-agent {id[:80]!r}; there are {', '.join(self.harness.subagents) or 'none'}")
         if depth >= 2:
-            return {"success": False, "error": "a sub-agent's sub-agent may not call another"}
-        tools = {n: s for n, s in self.all_tools.items() if n in (sub.available_tools or self.env.tools)} | {"return_control": RETURN}
+            return no("a sub-agent's sub-agent may not call another")
+        own = {n: s for n, s in self.all_tools.items() if n in (sub.available_tools or self.env.tools)}
         text = "\n".join(filter(None, (sub.system_instructions, sub.directive))) or sub.description or sub.name
         system = fill("subagent", name=sub.name, instructions=text, task=args.get("task") or args["reasoning"],
                       return_condition=sub.return_condition or "the task is done")
         limit = 1 if sub.handler_type == "one_step" else min(int(sub.max_turns), args.get("max_steps", 50))
         who, turns, final = f"{id}@{t}", 0, ""
         while turns < limit and not final:
-            step = self.turn(who, system, tools, depth + 1)
+            step = self.turn(who, system, {**own, "return_control": RETURN}, depth + 1)
             turns += 1
             final = next((c.args["reasoning"] for c, r in zip(step.reply.calls, step.results)
                           if c.name == "return_control" and r["success"]), "")
-        if id != "inline":
-            self.harness.used(id, bool(final) or limit == 1, t, "" if final or limit == 1 else f"used up its {limit} turns")
+        if args.get("subagent_id"):
+            self.harness.used(id, bool(final) or limit == 1, t, f"used up its {limit} turns")
         del self.threads[who]
         return {"success": True, "subagent_name": sub.name, "turns_taken": turns, "hit_safety_cap": not final and limit > 1,
                 "final_reasoning": final or step.reply.text}
 
     def return_control(self, args: dict, t: int, depth: int) -> dict:
-        return {"success": bool(args["reasoning"].strip())} | ({} if args["reasoning"].strip() else {"error": "say what came of the task"})
+        return {"success": True} if args["reasoning"].strip() else no("say what came of the task")
 
     def process_trajectory_history(self, args: dict, t: int, depth: int) -> dict:
         first, last = args["window_range"]
-        window = [s for s in self.steps if first <= s.t <= last][-100:]
+        window = [s.line() for s in self.steps if first <= s.t <= last][-100:]
         if not window:
-            return {"success": False, "error": f"no steps {first} to {last}; there are 1 to {t - 1}"}
-        text = fill("history", first=str(first), last=str(last), window="\n".join(s.line() for s in window), directive=args["directive"])
+            return no(f"no steps {first} to {last}; there are 1 to {t - 1}")
+        text = fill("history", first=str(first), last=str(last), window="\n".join(window), directive=args["directive"])
         return {"success": True, "analysis": self.ask("history", [{"role": "user", "content": text}], []).text}
-

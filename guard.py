@@ -29,7 +29,7 @@ from typing import Any
 from cases import SPAN, Case, brief, hindsight, reached, sample
 from ch import LOOK, Agent
 from env import Env, Step
-from harness import PARTS, Edit, Harness, fold
+from harness import Edit, Harness, changes, fold
 from models import Reply, Usage, digest
 from refiner import PASSES, DryRun, refine, run_pass
 from sandbox import Sandbox, source
@@ -265,25 +265,8 @@ def rollback(harness: Harness, edits: list[Edit], steps: list[Step], refinements
         return []
     why = f"{after} refinements since step {since} found the world stalled: back to version {good.version}, which reached "
     why += ", ".join(good.milestones)
-    return back_to(harness, fold(e for e in edits if e.version <= good.version), step, why)
-
-
-def back_to(harness: Harness, target: Harness, step: int, why: str) -> list[Edit]:
-    """The edits that make H equal to `target`."""
-    trial, edits = copy.deepcopy(harness), []
-    make = lambda *what: edits.append(trial.edit(*what, by="guard", step=step, why=why))
-    if trial.prompt != target.prompt:
-        make("update", "prompt", "", target.prompt)
-    for part in PARTS:
-        now, then = getattr(trial, part), getattr(target, part)
-        for id in [id for id in now if id not in then]:
-            make("delete", part, id)
-        for id, entry in then.items():
-            if id not in now:
-                make("create", part, id, asdict(entry))
-            elif now[id] != entry:
-                make("update", part, id, asdict(entry))
-    return edits
+    target = fold(e for e in edits if e.version <= good.version).to_json()
+    return changes(target, harness, harness, by="guard", step=step, why=why)
 
 
 def main(argv: list[str] | None = None) -> int:

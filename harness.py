@@ -10,6 +10,7 @@
 Every change, whoever makes it, is an `Edit` that passed `Harness.edit`. H at any version is the fold of the edits up to
 it; harness.json is that fold, written for people. Departure from the paper: edits can be listed, compared and undone.
 """
+import copy
 import difflib
 import json
 import re
@@ -166,34 +167,28 @@ class Harness:
 
         value: the new prompt (str), or the fields of an entry (dict; on update only those that change).
         """
-        if part == "prompt":
-            if op != "update" or not isinstance(value, str) or not value.strip():
-                raise EditError("prompt: it can only be updated, with a text that is not empty")
-            if len(value) > PROMPT_CAP:
-                raise EditError(f"prompt: {len(value)} characters; the limit is {PROMPT_CAP}")
-            before, after = self.prompt, value
-        elif part in PARTS:
-            if by in ("agent", "refiner"):
-                self._allowed(part, id, value)
-            id, before, after = self._entry(op, part, id, value, set(known_tools))
-        else:
+        if part not in ("prompt", *PARTS):
             raise EditError(f"no such part of H: {part!r}; the parts are prompt, {', '.join(PARTS)}")
+        if part != "prompt":
+            id, before, after = self._entry(op, part, id, value, set(known_tools), by in ("agent", "refiner"))
+        elif op != "update" or not isinstance(value, str) or not value.strip():
+            raise EditError("prompt: it can only be updated, with a text that is not empty")
+        elif len(value) > PROMPT_CAP:
+            raise EditError(f"prompt: {len(value)} characters; the limit is {PROMPT_CAP}")
+        else:
+            before, after = self.prompt, value
         if op == "update" and before == after:
             raise EditError(f"{part} {id}: nothing would change".replace("  ", " "))
         edit = Edit(self.version + 1, step, by, op, part, id, before, after, str(why)[:500])
         self.apply(edit)
         return edit
 
-    def _allowed(self, part: str, id: str, value: Any) -> None:
-        """Only people protect an entry, and a protected one is theirs. Raises EditError."""
-        if getattr(getattr(self, part).get(id), "protected", False):
+    def _entry(self, op: str, part: str, id: str, value: Any, known: set[str], model: bool) -> tuple[str, Any, Any]:
+        (cls, prefix), store = PARTS[part], getattr(self, part)
+        if model and getattr(store.get(id), "protected", False):
             raise EditError(f"{part} {id} is protected: only a person may change it")
-        if isinstance(value, dict) and value.get("protected"):
+        if model and isinstance(value, dict) and value.get("protected"):
             raise EditError(f"{part} {id}: only a person may set protected")
-
-    def _entry(self, op: str, part: str, id: str, value: Any, known: set[str]) -> tuple[str, Any, Any]:
-        cls, prefix = PARTS[part]
-        store = getattr(self, part)
         if op == "create":
             id = id or f"{prefix}_{self.counts.get(part, 0) + 1:04d}"
             if not ID.fullmatch(id):
@@ -225,14 +220,13 @@ class Harness:
         if edit.part == "prompt":
             self.prompt = edit.after
         else:
-            cls, prefix = PARTS[edit.part]
-            store = getattr(self, edit.part)
+            (cls, prefix), store = PARTS[edit.part], getattr(self, edit.part)
             self.changed[edit.id] = edit.step
             self.uses.get(edit.id, Uses()).failed = 0
             if edit.op == "delete":
                 store.pop(edit.id, None)
             else:
-                store[edit.id] = cls(**{**(asdict(store[edit.id]) if edit.op == "update" else {}), **edit.after})
+                store[edit.id] = cls(**(vars(store[edit.id]) if edit.op == "update" else {}) | edit.after)
             if number := re.fullmatch(rf"{prefix}_(\d+)", edit.id):
                 self.counts[edit.part] = max(self.counts.get(edit.part, 0), int(number[1]))
         self.version = edit.version
@@ -242,23 +236,15 @@ class Harness:
         old = next((e for e in edits if e.version == version), None)
         if old is None:
             raise EditError(f"there is no edit {version}; there are {edits[0].version if edits else 0} to {self.version}")
-        why = f"undo of edit {version} ({old.by}: {old.why})"
-        again = dict(by=by, step=step, why=why)
-        if old.part == "prompt":
-            if self.prompt != old.after:
-                raise EditError(f"the prompt has been rewritten since edit {version}; undo the later edit first")
-            if not old.before:
-                raise EditError("the first prompt cannot be undone: a prompt is never empty; update it instead")
-            return self.edit("update", "prompt", "", old.before, **again)
-        if old.op == "create":
-            return self.edit("delete", old.part, old.id, **again)
-        if old.op == "delete":
-            return self.edit("create", old.part, old.id, old.before, **again)
-        now = asdict(getattr(self, old.part)[old.id]) if old.id in getattr(self, old.part) else {}
-        back = {k: v for k, v in old.before.items() if now.get(k) == old.after[k]}
-        if not back:
-            raise EditError(f"nothing of edit {version} is left: {old.part} {old.id} has changed since")
-        return self.edit("update", old.part, old.id, back, **again)
+        op, value = {"create": "delete", "delete": "create"}.get(old.op, old.op), old.before
+        if old.part == "prompt" and self.prompt != old.after:
+            raise EditError(f"the prompt has been rewritten since edit {version}; undo the later edit first")
+        if old.part != "prompt" and old.op == "update":
+            now = getattr(self, old.part).get(old.id)
+            value = {k: v for k, v in old.before.items() if getattr(now, k, ...) == old.after[k]}
+            if not value:
+                raise EditError(f"nothing of edit {version} is left: {old.part} {old.id} has changed since")
+        return self.edit(op, old.part, old.id, value, by=by, step=step, why=f"undo of edit {version} ({old.by}: {old.why})")
 
     # -- use counts
 
@@ -287,18 +273,33 @@ def fold(edits: Iterable[Edit], tools: Iterable[str] = ()) -> Harness:
     return harness
 
 
+def changes(row: dict, old: Harness, now: Harness, *, by: str, step: int, why: str) -> list[Edit]:
+    """Where `row`, a harness.json, differs from `old`: the edits that bring it into `now`, not yet applied. Raises EditError."""
+    was, trial, edits = old.to_json(), copy.deepcopy(now), []
+    make = lambda *what: edits.append(trial.edit(*what, by=by, step=step, why=why))
+    if unknown := set(row) - {*was, "uses"}:
+        raise EditError(f"unknown part of a harness: {', '.join(sorted(unknown))}")
+    if row.get("prompt", was["prompt"]) not in (was["prompt"], now.prompt):
+        make("update", "prompt", "", row["prompt"])
+    for part in PARTS:
+        before, after, store = was[part], row.get(part, was[part]), getattr(trial, part)
+        if not isinstance(after, dict) or not all(isinstance(entry, dict) for entry in after.values()):
+            raise EditError(f"{part}: it must be an object of entries")
+        for id in [id for id in before if id not in after and id in store]:
+            make("delete", part, id)
+        for id, entry in after.items():
+            changed = {k: v for k, v in entry.items() if before.get(id, {}).get(k, ...) != v}
+            if id not in before and id not in store:
+                make("create", part, id, entry)
+            elif id in store and any(getattr(store[id], k, ...) != v for k, v in changed.items()):
+                make("update", part, id, changed)
+    return edits
+
+
 def imported(row: dict) -> tuple[list[Edit], list[str]]:
     """A harness.json -> the edits by "import" that make it, and its tools. Every entry is validated. Raises EditError."""
-    if unknown := set(row) - {"version", "tools", "prompt", "uses", *PARTS}:
-        raise EditError(f"unknown part of a harness: {', '.join(sorted(unknown))}")
-    harness, edits = Harness(), []
-    add = lambda *what: edits.append(harness.edit(*what, by="import", step=0, why="the harness that the run starts with"))
-    if row.get("prompt"):
-        add("update", "prompt", "", row["prompt"])
-    for part in PARTS:
-        for id, entry in row.get(part, {}).items():
-            add("create", part, id, entry)
-    return edits, list(row.get("tools", []))
+    why = "the harness that the run starts with"
+    return changes(row, Harness(), Harness(), by="import", step=0, why=why), list(row.get("tools", []))
 
 
 def read_edits(path: Path) -> list[Edit]:

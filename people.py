@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from harness import PARTS, Edit, EditError, Harness, Uses, diff, fold, label, problems, read_edits
+from harness import PARTS, Edit, EditError, Harness, Uses, changes, diff, fold, label, problems, read_edits
 from harness import __doc__ as USAGE
 from models import Message, ModelError, Reply, Usage
 from runlog import BadInput, append_row, locked, read_rows
 
-PERSON = "(a person)"
+PERSON, PEOPLE = "(a person)", ("human", "undo")          # as a model; as the authors of edits
 DELTA = {"type": "array", "maxItems": 40, "items": {
     "type": "object", "additionalProperties": False, "required": ["op", "part"], "properties": {
         "op": {"enum": ["create", "update", "delete"]}, "part": {"enum": ["prompt", *PARTS]}, "id": {"type": "string"},
@@ -86,84 +86,86 @@ def review(harness: Harness, edits: list[Edit], ask: Callable[[str, list, list],
             messages = [messages[0], {"role": "user", "content": f"Not accepted, nothing has changed: {e}"}, messages[-1]]
 
 
-def by_hand(row: dict, old: Harness, now: Harness, step: int) -> list[Edit]:
-    """What a person changed in a harness.json, as edits of `now`. old: H as the file had it. Raises EditError."""
-    was, edits, now = old.to_json(), [], copy.deepcopy(now)
-    if unknown := set(row) - {*was, "uses"}:
-        raise EditError(f"unknown part of a harness: {', '.join(sorted(unknown))}")
-    why = "edited by hand in harness.json"
-    make = lambda op, part, id, value: edits.append(now.edit(op, part, id, value, by="human", step=step, why=why))
-    if row.get("prompt", was["prompt"]) not in (was["prompt"], now.prompt):
-        make("update", "prompt", "", row["prompt"])
-    for part in PARTS:
-        before, after, store = was[part], row.get(part, was[part]), getattr(now, part)
-        if not isinstance(after, dict) or not all(isinstance(entry, dict) for entry in after.values()):
-            raise EditError(f"{part}: it must be an object of entries")
-        for id in (id for id in before if id not in after and id in store):
-            make("delete", part, id, None)
-        for id, entry in after.items():
-            changed = {k: v for k, v in entry.items() if before.get(id, {}).get(k, ...) != v}
-            if id not in before and id not in store:
-                make("create", part, id, entry)
-            elif id in store and any(asdict(store[id]).get(k, ...) != v for k, v in changed.items()):
-                make("update", part, id, changed)
-    return edits
+def by_hand(folder: Path) -> list[Edit]:
+    """What a person changed in a stopped run's harness.json, as edits that are not yet in its log. Raises BadInput."""
+    path, log = folder / "harness.json", read_edits(folder / "edits.jsonl")
+    if not path.exists():
+        return []
+    tools = json.loads((folder / "settings.json").read_text(encoding="utf-8"))["tools"]
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+        version = row.pop("version")
+        if row.get("tools") != tools or not all(Uses(**use) for use in row.get("uses", {}).values()):
+            raise EditError("tools are fixed for a run")
+        old, why = fold(e for e in log if e.version <= version), "edited by hand in harness.json"
+        step = max((row["t"] for row in read_rows(folder / "trajectory.jsonl")), default=0)
+        return changes(row, old, fold(log), by="human", step=step, why=why)
+    except (ValueError, KeyError, TypeError, AttributeError, EditError) as e:
+        raise BadInput(f"{path}, edited by hand, is not accepted: {e}; correct it, or delete it and it is written anew") from None
+
+
+def pending(folder: Path, head: dict) -> list[Edit]:
+    """Edits that a person made while the run was stopped and that are not in its checkpoint `head`: they come after the log."""
+    kept = len(read_rows(folder / "edits.jsonl", head.get("sizes", {}).get("edits.jsonl", 0)))
+    late = [asdict(e) for e in read_edits(folder / "edits.jsonl")[kept:] if e.by in PEOPLE]
+    unique = {json.dumps(row | {"version": 0}, sort_keys=True): row for row in head.get("people", []) + late}
+    return [Edit(**row) for row in unique.values()]
+
+
+def add(folder: Path, edits: list[Edit]) -> None:
+    """Bring edits into a stopped run: its log, and its harness.json, which keeps tools and use counts."""
+    for edit in edits:
+        append_row(folder / "edits.jsonl", asdict(edit))
+    path = folder / "harness.json"
+    saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    made = fold(read_edits(folder / "edits.jsonl"), saved.get("tools", []))
+    made.uses = {id: Uses(**use) for id, use in saved.get("uses", {}).items()}
+    made.save(path)
 
 
 def take_up(folder: Path) -> None:
-    """Log what a person changed in a paused run's harness.json. Raises BadInput; then nothing has been written."""
-    path, log = folder / "harness.json", read_edits(folder / "edits.jsonl")
-    if not path.exists():
-        return
-    try:
-        row = json.loads(path.read_text(encoding="utf-8"))
-        version, tools, uses = row.pop("version"), row.get("tools", []), {k: Uses(**v) for k, v in row.get("uses", {}).items()}
-        old, now = fold((e for e in log if e.version <= version), tools), fold(log, tools)
-        if tools != json.loads((folder / "settings.json").read_text(encoding="utf-8"))["tools"]:
-            raise EditError("tools are fixed for a run")
-        steps = read_rows(folder / "trajectory.jsonl")
-        edits = by_hand(row, old, now, max((s["t"] for s in steps), default=0))
-    except (ValueError, KeyError, TypeError, AttributeError, EditError) as e:
-        raise BadInput(f"{path}, edited by hand, is not accepted: {e}; correct it, or delete it and it is written anew") from None
-    for edit in edits:
-        append_row(folder / "edits.jsonl", asdict(edit))
-    if edits:
-        made = fold([*log, *edits], tools)
-        made.uses = uses
-        made.save(path)
+    """Log what a person changed in a stopped run's harness.json. Raises BadInput; then nothing has been written."""
+    if edits := by_hand(folder):
+        add(folder, edits)
 
 
 def undo(run: Path, version: int) -> Edit:
     """Undo a version of a run that is stopped: one edit, or all of a guard's candidate. The run takes it up at --resume.
 
-    Returns the last edit made. Raises BadInput."""
+    Returns the last edit made. Raises BadInput.
+    """
     with locked(run):
-        edits, steps = read_edits(run / "edits.jsonl"), read_rows(run / "trajectory.jsonl")
-        harness = fold(edits)
         try:
-            saved = json.loads((run / "harness.json").read_text(encoding="utf-8")) if (run / "harness.json").exists() else {}
-            was = fold((e for e in edits if e.version <= saved.get("version", 0)), saved.get("tools", []))
-            by_hand = saved and {**was.to_json(), "uses": 0} != {**saved, "uses": 0}
-        except (ValueError, TypeError, AttributeError):
-            by_hand = True
-        if by_hand:
+            edited = by_hand(run)
+        except BadInput:
+            edited = True
+        if edited:
             raise EditError(f"{run}/harness.json was edited by hand: --resume takes that up first")
-        last = max((row["t"] for row in steps), default=0)
-        for edit in [harness.undo(old, version, last) for old in [[e] for e in reversed(edits) if e.version == version] or [edits]]:
-            append_row(run / "edits.jsonl", asdict(edit))
-        harness.tools, harness.uses = saved.get("tools", []), {k: Uses(**v) for k, v in saved.get("uses", {}).items()}
-        harness.save(run / "harness.json")
-    return edit
+        log = read_edits(run / "edits.jsonl")
+        harness, step = fold(log), max((row["t"] for row in read_rows(run / "trajectory.jsonl")), default=0)
+        made = [harness.undo([e], version, step) for e in reversed(log) if e.version == version]
+        add(run, made or [harness.undo(log, version, step)])         # the latter says that there is no such version
+    return made[-1]
 
 
 # -- python harness.py log | show | diff | undo | export | import
 
 def describe(edit: Edit) -> str:
-    what = f"{edit.op} {edit.part}" + (f" {edit.id}" if edit.id else "")
-    if edit.op == "update":
-        size = lambda v: f"{len(v)} characters" if isinstance(v, str) else ", ".join(v)
-        what += f" ({size(edit.after)})"
+    size = lambda v: f"{len(v)} characters" if isinstance(v, str) else ", ".join(v)
+    what = f"{edit.op} {edit.part} {edit.id}".strip() + (f" ({size(edit.after)})" if edit.op == "update" else "")
     return f"{edit.version:4d}  step {edit.step:<5d} {edit.by:8s} {what:48s} {edit.why[:100]}"
+
+
+def show(harness: Harness, id: str) -> str:
+    """One entry whole, or, without an id, the prompt and the list of the others."""
+    stores = {part: getattr(harness, part) for part in PARTS}
+    if not id:
+        lists = ["\n".join([f"\n# {part} ({len(store)})", *(f"{id}: {label(entry)}" for id, entry in store.items())])
+                 for part, store in stores.items()]
+        return "\n".join([f"version {harness.version}\n\n# prompt\n{harness.prompt}", *lists])
+    if not (found := [store[id] for store in stores.values() if id in store]):
+        raise EditError(f"no entry {id!r}; `python harness.py show RUN` lists what there is")
+    return "\n".join(f"{k}: {v}" for k, v in asdict(found[0]).items())
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -179,29 +181,15 @@ def main(argv: list[str] | None = None) -> int:
         for arg in more:
             sub.add_argument(arg, **({"nargs": "?", "default": ""} if arg == "entry" else {"type": int}))
     args = parser.parse_args(argv)
-    log = args.run / "edits.jsonl"
     try:
-        if not log.exists():
+        if not (args.run / "edits.jsonl").exists():
             raise EditError(f"{args.run} holds no edits.jsonl: give the folder of a run")
-        edits = read_edits(log)
-        harness = fold(edits)
-        if args.command == "log":
-            print("\n".join(describe(e) for e in edits))
-        elif args.command == "diff":
-            at = lambda v: fold(e for e in edits if e.version <= v)
-            print(diff(at(args.v1), at(args.v2)) or "no difference")
-        elif args.command == "undo":
-            print(describe(undo(args.run, args.version)))
-        elif args.entry:
-            found = [getattr(harness, p)[args.entry] for p in PARTS if args.entry in getattr(harness, p)]
-            if not found:
-                raise EditError(f"no entry {args.entry!r}; `python harness.py show {args.run}` lists them")
-            print("\n".join(f"{k}: {v}" for k, v in asdict(found[0]).items()))
-        else:
-            print(f"version {harness.version}\n\n# prompt\n{harness.prompt}")
-            for part in PARTS:
-                store = getattr(harness, part).items()
-                print("\n".join([f"\n# {part} ({len(store)})", *(f"{id}: {label(entry)}" for id, entry in store)]))
+        edits = read_edits(args.run / "edits.jsonl")
+        at = lambda version: fold(e for e in edits if e.version <= version)
+        print({"log": lambda: "\n".join(map(describe, edits)),
+               "show": lambda: show(fold(edits), args.entry),
+               "diff": lambda: diff(at(args.v1), at(args.v2)) or "no difference",
+               "undo": lambda: describe(undo(args.run, args.version))}[args.command]())
     except (BadInput, OSError) as e:
         print(f"harness.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)
         return 2

@@ -41,13 +41,9 @@ class Schedule:
     @staticmethod
     def parse(text: str) -> "Schedule":
         """"25,25,200,100" -> a schedule. Raises BadInput."""
-        try:
-            made = Schedule(*map(int, text.split(",")))
-            if min(asdict(made).values()) < 1:
-                raise ValueError
-            return made
-        except (ValueError, TypeError):
-            raise BadInput(f"--schedule {text}: give four whole numbers above 0, as in 25,25,200,100") from None
+        if not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*){3}", text):
+            raise BadInput(f"--schedule {text}: give four whole numbers above 0, as in 25,25,200,100")
+        return Schedule(*map(int, text.split(",")))
 
     def due(self, before: int, now: int) -> bool:
         """A refinement falls due when its step is reached or crossed (sub-agents take many steps at once).
@@ -97,13 +93,11 @@ def contents(harness: Harness, part: str, window: list[Step] = ()) -> str:
 def question(harness: Harness, part: str, window: list[Step], found: list[Signature], observation: str, tools: Iterable[str],
              api: str = "") -> str:
     """The pass's prompt. api: the skill API, a line a function."""
-    facts = {"signatures": "\n".join(s.line() for s in found) or "- none", "window": "\n".join(s.line() for s in window),
-             "observation": observation, "current": contents(harness, part, window), "schema": json.dumps(answer_schema(part))}
-    if part != "prompt":
-        facts["tools"] = ", ".join(tools)
-    if part == "skills":
-        facts |= {"api": api, "worked": worked(window)}
-    return fill(f"refine_{part}", **facts)
+    more = {"tools": ", ".join(tools)} if part != "prompt" else {}
+    more |= {"api": api, "worked": worked(window)} if part == "skills" else {}
+    return fill(f"refine_{part}", signatures="\n".join(s.line() for s in found) or "- none", observation=observation,
+                window="\n".join(s.line() for s in window), current=contents(harness, part, window),
+                schema=json.dumps(answer_schema(part)), **more)
 
 
 def parse(text: str, part: str) -> dict:
@@ -193,10 +187,9 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
             on_edit(edit)
         return [edit.version for edit in edits]
 
-    trial = with_examples(dry_run, window)
     for part in parts:
         text = question(harness, part, window, found, observation, tools, api)
-        edits, entry = attempt(harness, part, text, ask, step, tools, trial)
+        edits, entry = attempt(harness, part, text, ask, step, tools, with_examples(dry_run, window))
         kept = take(edits)
         passes.append(entry | {"edits": kept} | ({"status": "refused"} if edits and not kept else {}))
     return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [],

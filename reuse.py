@@ -2,13 +2,15 @@
 
 Pure functions of H and a window of steps. The overview is ranked and bounded. A new entry whose task an old one covers
 becomes an update of that one; a memory entry's confidence moves with what was seen since its last change; entries that fail
-or are of no use are retired, and each edit says why. Departure from the paper, which leaves all of this to the model: here they are rules, and --no-reuse
-and --no-retire switch them off.
+or are of no use are retired, and each edit says why. Departure from the paper, which leaves all of this to the model: here
+they are rules, and --no-reuse and --no-retire switch them off.
 """
 import copy
 import keyword
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 from env import Step
@@ -21,6 +23,7 @@ API = ("args", "tools", "result")
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|'[^'\n]*'|\"[^\"\n]*\"|[^\s\w]")
 TOLD = re.compile(r" at '.' \((-?\d+), (-?\d+)\): text: (.*)")
 WENT = re.compile(r"\((-?\d+), (-?\d+)\) -> (?:(\w+) )?\((-?\d+), (-?\d+)\)")
+NEVER = "\n"                         # no plain text holds it
 
 
 # -- what the model sees
@@ -40,26 +43,25 @@ def order(harness: Harness, part: str) -> list[tuple[str, Any]]:
     return sorted(getattr(harness, part).items(), key=rank)
 
 
+def line(harness: Harness, part: str, id: str, entry: Any) -> str:
+    """An entry in the overview: its id, what it is, and how it was used."""
+    use, path = harness.uses.get(id), entry.path.strip("/")
+    hint = ", ".join(filter(None, (entry.location, entry.coordinates))) if part == "memory" else entry.description
+    marks = " (inherited)" * (entry.source == "bootstrapped")
+    marks += f" [confidence {entry.confidence}]" if part == "memory" else ""
+    marks += f" [used {use.calls}, ok {use.successes}]" if use else ""
+    return f"- {path}{'/' * bool(path)}{id}: {label(entry)}" + f": {' '.join(hint.split())[:160]}" * bool(hint) + marks
+
+
 def overview(harness: Harness) -> str:
     """H without p, as a short list: ids, titles and use counts; contents are read through the tools."""
-    lines = []
+    out = []
     for part in PARTS:
-        lines.append(f"## {part} ({len(getattr(harness, part))})")
-        left = SHOWN
-        for id, entry in order(harness, part):
-            get = lambda name, entry=entry: getattr(entry, name, "")
-            hint = get("description") or ", ".join(filter(None, (get("location"), get("coordinates"))))
-            use, path = harness.uses.get(id), entry.path.strip("/")
-            marks = " (inherited)" * (entry.source == "bootstrapped")
-            marks += f" [confidence {entry.confidence}]" if part == "memory" else ""
-            marks += f" [used {use.calls}, ok {use.successes}]" if use else ""
-            line = f"- {path}{'/' * bool(path)}{id}: {label(entry)}" + f": {' '.join(hint.split())[:160]}" * bool(hint) + marks
-            left -= len(line)
-            if left < 0:
-                lines.append(f"- and more that are worth less: read {part} without an id to list them")
-                break
-            lines.append(line)
-    return "\n".join(lines)
+        lines = [line(harness, part, id, entry) for id, entry in order(harness, part)]
+        fit = sum(size <= SHOWN for size in accumulate(map(len, lines)))
+        more = [f"- and more that are worth less: read {part} without an id to list them"] * (fit < len(lines))
+        out += [f"## {part} ({len(lines)})", *lines[:fit], *more]
+    return "\n".join(out)
 
 
 # -- near-duplicates
@@ -120,32 +122,30 @@ def evidence(harness: Harness, window: list[Step]) -> dict[str, list[int]]:
     Borne out: the thing at its cell says what it tells, the door beside leads where it says. Against: the thing says
     something else than what is quoted, the cell that should lead away was stood on. One proof outweighs all doubts.
     """
-    cells = defaultdict(list)
+    cells, seen = defaultdict(list), defaultdict(list)
     for id, entry in harness.memory.items():
         at = map(int, re.findall(r"-?\d+", entry.coordinates)[:2])
-        cells[(entry.location, *at)].append((id, plain(f"{entry.title} {entry.content}")))
-    good, bad = defaultdict(list), defaultdict(list)
+        cells[(entry.location, *at)].append((id, f" {plain(f'{entry.title} {entry.content}')} "))
+
+    def note(t: int, place: str, x: int, y: int, proof: str, doubt: str) -> None:
+        for id, text in cells[place, x, y]:
+            if t > harness.changed.get(id, 0) and (proof in text or doubt in text):
+                seen[id].append(t if proof in text else -t)
+
     for step in window:
         place = step.place.rpartition(" (")[0]
-        note = lambda into, id, t=step.t: into[id].append(t) if t > harness.changed.get(id, 0) else None
         for line in (line for result in step.results for line in result.get("trace", [])):
             if told := TOLD.search(line):
-                for id, text in cells[(place, int(told[1]), int(told[2]))]:
-                    if plain(told[3].partition(" [")[0]) in text:
-                        note(good, id)
-                    elif " says " in text:
-                        note(bad, id)
-            if went := WENT.search(line):
-                x, y, to = int(went[1]), int(went[2]), went[3]
-                beside = (e for dx, dy in ((0, 1), (0, -1), (1, 0), (-1, 0)) for e in cells[(place, x + dx, y + dy)])
-                for id, text in beside if to else []:
-                    if f" leads to {plain(to)} " in f"{text} ":
-                        note(good, id)
-                for id, text in cells[(place, int(went[4]), int(went[5]))] if not to else []:
-                    if " leads to " in text:
-                        note(bad, id)
-                place = to or place
-    return {**{id: [-t for t in steps] for id, steps in bad.items()}, **good}
+                note(step.t, place, int(told[1]), int(told[2]), plain(told[3].partition(" [")[0]), " says ")
+            if not (went := WENT.search(line)):
+                continue
+            if to := went[3]:
+                for dx, dy in ((0, 1), (0, -1), (1, 0), (-1, 0)):
+                    note(step.t, place, int(went[1]) + dx, int(went[2]) + dy, f" leads to {plain(to)} ", NEVER)
+                place = to
+            else:
+                note(step.t, place, int(went[4]), int(went[5]), NEVER, " leads to ")
+    return {id: [t for t in steps if t > 0] or steps for id, steps in seen.items()}
 
 
 def plain(text: str) -> str:
@@ -154,34 +154,28 @@ def plain(text: str) -> str:
 
 # -- what every refinement ends with
 
-def retired(harness: Harness, step: int) -> list[tuple[str, str, str]]:
+def retired(harness: Harness, step: int) -> Iterator[tuple[str, str, str]]:
     """(part, id, why) of the skills and sub-agents to give up; what was inherited or is protected may wait for its moment."""
-    out = []
-    for part in ("subagents", "skills"):
-        for id, entry in getattr(harness, part).items():
-            use, age = harness.uses.get(id, Uses()), step - harness.changed.get(id, 0)
-            if entry.protected:
-                continue
-            if use.failed >= FAILED:
-                out.append((part, id, f"retired: it failed {use.failed} times in a row; the last error: {use.last_error}"))
-            elif not use.calls and age >= IDLE and entry.source not in INHERITED:
-                out.append((part, id, f"retired: not used once in the {age} steps since it was written"))
-    return out
+    for part, id, entry in ((part, *item) for part in ("subagents", "skills") for item in getattr(harness, part).items()):
+        use, age = harness.uses.get(id, Uses()), step - harness.changed.get(id, 0)
+        if use.failed >= FAILED and not entry.protected:
+            yield part, id, f"retired: it failed {use.failed} times in a row; the last error: {use.last_error}"
+        elif not (use.calls or age < IDLE or entry.protected or entry.source in INHERITED):
+            yield part, id, f"retired: not used once in the {age} steps since it was written"
 
 
 def upkeep(harness: Harness, window: list[Step], step: int, retire: bool = True) -> list[Edit]:
     """The edits that follow from the rules above; `harness` is not changed."""
     trial, edits = copy.deepcopy(harness), []
     make = lambda op, part, id, value, why: edits.append(trial.edit(op, part, id, value, by="refiner", step=step, why=why))
-    proofs = sorted(evidence(harness, window).items(), key=lambda item: (-len(item[1]), item[0]))
-    for id, steps in [(id, steps) for id, steps in proofs if not harness.memory[id].protected][:CHANGES]:
-        now, up = harness.memory[id].confidence, steps[0] > 0
-        at = ", ".join(str(abs(t)) for t in steps[-5:])
-        if 1 <= now + (1 if up else -1) <= 5:
-            why = f"{'confirmed' if up else 'contradicted'} at steps {at}"
-            make("update", "memory", id, {"confidence": now + (1 if up else -1)}, why)
+    proofs = [(id, steps) for id, steps in evidence(harness, window).items() if not harness.memory[id].protected]
+    for id, steps in sorted(proofs, key=lambda item: (-len(item[1]), item[0]))[:CHANGES]:
+        up, at = steps[0] > 0, ", ".join(str(abs(t)) for t in steps[-5:])
+        sure = harness.memory[id].confidence + (1 if up else -1)
+        if 1 <= sure <= 5:
+            make("update", "memory", id, {"confidence": sure}, f"{'confirmed' if up else 'contradicted'} at steps {at}")
         elif not up and retire:
             make("delete", "memory", id, None, f"retired: contradicted once more, at steps {at}")
-    for part, id, why in retired(harness, step) if retire else []:
+    for part, id, why in retired(harness, step) if retire else ():
         make("delete", part, id, None, why)
     return edits

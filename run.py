@@ -28,15 +28,17 @@ try:
     from PIL import Image
     from tqdm import tqdm
 
-    from ch import MAIN, PROBE, Agent, saw, skill_api
+    from ch import MAIN, Agent, skill_api
     from env import Env, Step
     from guard import Guard, commit, rollback
     from harness import Edit, Uses, fold, read_edits
     from models import Model, ModelError, Usage
-    from people import review, take_up
+    from models.vision import PROBE, saw
+    from people import PEOPLE, pending, review, take_up
     from prm import model_judge, rule_judge
     from refiner import Schedule, refine
-    from runlog import BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_row, cached_share, locked, read_checkpoint, read_rows, write_checkpoint
+    from runlog import (BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_row, cached_share, locked, read_checkpoint,
+                        read_rows, write_checkpoint)
     from settings import Settings, new_folder, open_game, open_models, open_named, parse, read_settings, start_edits
     from sft import adapter, iteration, train
     from signatures import lost
@@ -55,51 +57,43 @@ class Run:
         """models: by name; {} re-executes the log and nothing else. people: a person's edits that are still to be taken up."""
         self.settings, self.folder, self.env, self.models, self.live = settings, folder, env, models, bool(models)
         self.schedule, self.start, self.shown, self.refinements = Schedule.parse(settings.schedule), time.monotonic(), 0, []
-        (head, state), settings_file = read_checkpoint(folder / "checkpoint"), folder / "settings.json"
-        self.people = people if people is not None else self.pending_people(head)
+        self.theta = {"k": 0, "since": 0, "made": 0}     # --colearn: iterations done, their last step, newest theta (0: none)
+        self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
+        head, state = read_checkpoint(folder / "checkpoint")
+        tools, sizes = json.loads((folder / "settings.json").read_text())["tools"], head.get("sizes", {})
+        self.people = pending(folder, head) if people is None else people
         if head and self.live:
             write_checkpoint(folder / "checkpoint", head | {"people": [asdict(e) for e in self.people]}, state)
-        if (folder / "harness.json").exists():       # it goes back with the log, or the difference would look like a person's edit
-            kept = read_rows(folder / "edits.jsonl", head.get("sizes", {}).get("edits.jsonl", 0))
-            fold((Edit(**row) for row in kept), json.loads(settings_file.read_text())["tools"]).save(folder / "harness.json")
+        if (folder / "harness.json").exists():       # back with the log, or the difference would look like a person's edit
+            kept = read_rows(folder / "edits.jsonl", sizes.get("edits.jsonl", 0))
+            fold((Edit(**row) for row in kept), tools).save(folder / "harness.json")
         for name in LOGS:                    # back to the checkpoint: what came after it is written again, the same
             (folder / name).touch()
-            os.truncate(folder / name, min(head.get("sizes", {}).get(name, 0), (folder / name).stat().st_size))
+            os.truncate(folder / name, min(sizes.get(name, 0), (folder / name).stat().st_size))
         self.edits = read_edits(folder / "edits.jsonl")
-        first, tools = start_edits(settings) if not self.edits else ([], json.loads(settings_file.read_text())["tools"])
-        self.recorder = Recorder(folder / "replies.jsonl", (lambda role: models[settings.model_of(role)]) if models else None, head.get("replies", 0), settings.dollars)
+        self.recorder = Recorder(folder / "replies.jsonl", (lambda role: models[settings.model_of(role)]) if models else None,
+                                 head.get("replies", 0), settings.dollars)
         self.agent = Agent(self.env, fold(self.edits, tools), self.recorder.ask, seed=settings.seed, vision=head.get("vision"),
                            on_step=self.on_step, on_edit=self.on_edit)
         self.agent.harness.reuse = not settings.no_reuse
-        for edit in first:
+        for edit in [] if self.edits else start_edits(settings)[0]:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
         limits = {"need": settings.delta, "alternatives": settings.alternatives, "seed": settings.seed}
         self.guard = Guard(open_game(settings), self.recorder.ask, bound=float(settings.guard), **limits) \
             if settings.guard and not settings.frozen else None
-        self.theta = {"k": 0, "since": 0, "made": 0}     # --colearn: iterations done, last step of them, newest theta (0: --model)
-        self.counters = {"unchanged": 0, "key": "", "mute": 0}      # steps since the world changed; its key; replies with no call
         if head:
             self.restore(head, state)
 
     # -- files
-
-    def pending_people(self, head: dict) -> list[Edit]:
-        """Edits that a person made while the run was stopped and that are not in the checkpoint: they come after the log."""
-        size = head.get("sizes", {}).get("edits.jsonl", 0)
-        kept = len(read_rows(self.folder / "edits.jsonl", size))
-        rows = head.get("people", []) + [asdict(e) for e in read_edits(self.folder / "edits.jsonl")[kept:] if e.by in ("human", "undo")]
-        unique = {json.dumps({k: v for k, v in row.items() if k != "version"}, sort_keys=True): row for row in rows}
-        return [Edit(**row) for row in unique.values()]
 
     def checkpoint(self) -> None:
         agent = self.agent
         sizes = {name: (self.folder / name).stat().st_size for name in LOGS}
         head = {"sizes": sizes, "replies": self.recorder.count, "t": agent.t, "vision": agent.vision, "theta": self.theta,
                 "counters": self.counters, "people": [asdict(e) for e in self.people],
-                "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
-        if self.guard:
-            head["guard"] = self.guard.to_json()
+                "uses": {k: asdict(v) for k, v in agent.harness.uses.items()}, "guard": self.guard and self.guard.to_json(),
+                "totals": {k: asdict(v) for k, v in self.recorder.totals.items()}}
         write_checkpoint(self.folder / "checkpoint", head, self.env.save())
         agent.harness.save(self.folder / "harness.json")
 
@@ -257,33 +251,47 @@ class Run:
         return {"run": str(self.folder), "game": self.settings.game, "steps": self.agent.t, "presses": progress["presses"],
                 "milestones": progress["reached"], "refinements": len(self.refinements), "version": self.agent.harness.version,
                 "dollars": tokens.pop("dollars"), "dollars_cached_at_25": tokens.pop("paper"),
-                "unpriced_calls": tokens.pop("unpriced"), "tokens": tokens, "roles": {role: asdict(u) for role, u in self.recorder.totals.items() if u.input},
+                "unpriced_calls": tokens.pop("unpriced"), "tokens": tokens,
+                "roles": {role: asdict(u) for role, u in self.recorder.totals.items() if u.input},
                 "cached_share": self.share(), "stopped": stopped}
 
     def table(self, stopped: str) -> str:
         s, at = self.summary(stopped), {m: step.t for step in reversed(self.agent.steps) for m in step.milestones}
+        edits = lambda made: f"{len(made)} edit" + "s" * (len(made) != 1)
         lines = [f"{'milestone':28s} {'step':>6s} {'presses':>8s}"]
         for name in self.env.observe().state["progress"]["milestones"]:
-            lines.append(f"{name:28s} {at[name]:6d} {s['milestones'][name]:8d}" if name in at else f"{name:28s} {'-':>6s} {'-':>8s}")
+            lines.append(f"{name:28s} {at.get(name, '-'):>6} {s['milestones'][name] if name in at else '-':>8}")
         for row in self.refinements:
-            did = [f"{p['part']}: {len(p['edits'])} edit{'s' if len(p['edits']) != 1 else ''}" if p["status"] == "edited" else f"{p['part']}: {p['status']}"
+            did = [f"{p['part']}: {edits(p['edits']) if p['status'] == 'edited' else p['status']}"
                    for p in row["passes"] if p["status"] != "unchanged"]
-            did += [f"upkeep: {len(row['upkeep'])} edit{'s' if len(row['upkeep']) != 1 else ''}"] if row.get("upkeep") else []
+            did += [f"upkeep: {edits(row['upkeep'])}"] if row.get("upkeep") else []
             seen = ", ".join(dict.fromkeys(x["name"] for x in row["signatures"])) or "no failure"
-            lines.append(f"refined at step {row['step']} ({row['cause']}; {seen}): {', '.join(did) or 'no change'}; H version {row['version']}")
+            lines.append(f"refined at step {row['step']} ({row['cause']}; {seen}): {', '.join(did) or 'no change'}; "
+                         f"H version {row['version']}")
         lines += self.recorder.bill(s["cached_share"])
-        lines.append(f"{stopped}: {s['steps']} steps, {s['presses']} presses, H version {s['version']}, {self.recorder.total().money()}")
-        return "\n".join(lines + [f"everything is in {self.folder}: `python harness.py log {self.folder}` lists the edits of H"])
+        end = f"{s['steps']} steps, {s['presses']} presses, H version {s['version']}, {self.recorder.total().money()}"
+        return "\n".join(lines + [f"{stopped}: {end}",
+                                  f"everything is in {self.folder}: `python harness.py log {self.folder}` lists the edits of H"])
+
+
+def difference(old: list[Step], new: list[Step]) -> str:
+    """The first difference between two trajectories, in words; "" when they are equal."""
+    short = lambda step, name: repr(str(getattr(step, name))[:200])
+    for a, b in zip(old, new):
+        if a != b:
+            name = next(f.name for f in fields(Step) if getattr(a, f.name) != getattr(b, f.name))
+            return f"step {a.t}: {name} was {short(a, name)} and is now {short(b, name)}"
+    return f"{len(old)} steps in the log, {len(new)} re-executed" if len(old) != len(new) else ""
 
 
 def replay(settings: Settings, folder: Path) -> int:
     """Re-execute the log in a copy and compare each step with the logged one. 0 when all are equal."""
-    logged = [Step.from_json(row) for row in read_rows(folder / "trajectory.jsonl")]
+    logged, differs = [Step.from_json(row) for row in read_rows(folder / "trajectory.jsonl")], ""
     with tempfile.TemporaryDirectory() as tmp:
         for name in ("settings.json", "replies.jsonl"):
             shutil.copy(folder / name, tmp)
-        people = [e for e in read_edits(folder / "edits.jsonl") if e.by in ("human", "undo")]
-        run, differs = Run(settings, Path(tmp), open_game(settings), {}, people), ""
+        people = [e for e in read_edits(folder / "edits.jsonl") if e.by in PEOPLE]
+        run = Run(settings, Path(tmp), open_game(settings), {}, people)
         try:
             run.play(tqdm(disable=True))
         except LogEnd:
@@ -291,12 +299,7 @@ def replay(settings: Settings, folder: Path) -> int:
         except Diverged as e:
             differs = str(e)
         run.close()
-        for old, new in zip(logged, run.agent.steps):
-            if old != new and not differs:
-                field_ = next(f.name for f in fields(Step) if getattr(old, f.name) != getattr(new, f.name))
-                differs = f"step {old.t}: {field_} was {str(getattr(old, field_))[:200]!r} and is now {str(getattr(new, field_))[:200]!r}"
-        if not differs and len(run.agent.steps) != len(logged):
-            differs = f"{len(logged)} steps in the log, {len(run.agent.steps)} re-executed"
+    differs = differs or difference(logged, run.agent.steps)
     print(differs or f"replayed {len(logged)} steps from {folder}: every key, prompt hash and result is equal")
     return 1 if differs else 0
 
@@ -312,7 +315,8 @@ def main(argv: list[str] | None = None) -> int:
         if settings.replay:
             with locked(Path(settings.run)):
                 return replay(settings, Path(settings.run))
-        folder = Path(settings.run or Path(__file__).parent / "runs" / f"{settings.game}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        name = f"{settings.game}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        folder = Path(settings.run or Path(__file__).parent / "runs" / name)
         models, env = open_models(settings, folder), open_game(settings)       # before anything is written
         if not settings.resume:
             new_folder(settings, folder)

@@ -2,15 +2,17 @@
 
 A signature fires on what the environment and the tools reported, never on a guess: a press that did not move the player is a
 blocked move only where the environment says so. The released reference finds failures in text that its trajectory does not
-hold; here every call's arguments and results are there. A new signature is a function in DETECTORS.
+hold; here every call's arguments and results are there. A new signature is a generator of (steps, text) in DETECTORS.
 """
 import json
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from env import Step
 from models import Call
+
+Found = Iterator[tuple[list[int], str]]                  # the steps that are the evidence, and what they show
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,10 @@ def shown(call: Call) -> str:
 
 
 def failures(window: list[Step]) -> list[tuple[int, str, str]]:
-    """(step, call, error) of every result that failed."""
-    out = []
-    for s, call, result in calls(window):
-        inner = [r for r in result.get("results", []) if isinstance(r, dict) and r.get("success") is False]
-        if error := result.get("error") or (inner and inner[0].get("error")):
-            out.append((s.t, shown(call), str(error)[:300]))
-    return out
+    """(step, call, error) of every result that failed, or that holds an entry that failed."""
+    inner = lambda r: (x.get("error") for x in r.get("results", []) if isinstance(x, dict) and x.get("success") is False)
+    errors = ((s.t, shown(c), r.get("error") or next(inner(r), "")) for s, c, r in calls(window))
+    return [(t, call, str(error)[:300]) for t, call, error in errors if error]
 
 
 def common(pairs: Iterable[tuple[int, str]], least: int) -> list[tuple[str, list[int]]]:
@@ -59,88 +58,76 @@ def common(pairs: Iterable[tuple[int, str]], least: int) -> list[tuple[str, list
     return [(what, [t for t, w in pairs if w == what]) for what, n in Counter(w for _, w in pairs).most_common(5) if n >= least]
 
 
-def navigation_loop(window: list[Step]) -> list[Signature]:
+def navigation_loop(window: list[Step]) -> Found:
     """The same places again and again while nothing was reached."""
     since = max((i + 1 for i, s in enumerate(window) if s.milestones), default=0)
     arrivals = [(b.t, b.place) for a, b in zip(window[since:], window[since + 1:]) if a.place != b.place]
-    return [Signature("navigation_loop", 2, steps, f"came back to {place} {len(steps)} times with no milestone in between")
-            for place, steps in common(arrivals, 4)[:2]]
+    for place, steps in common(arrivals, 4)[:2]:
+        yield steps, f"came back to {place} {len(steps)} times with no milestone in between"
 
 
-def blocked_moves(window: list[Step]) -> list[Signature]:
-    """Directions pressed in the overworld that did not move the player (the environment says so, never a guess).
-
-    To turn towards a person or a thing that is then used is not one.
-    """
+def blocked_moves(window: list[Step]) -> Found:
+    """Moves that the environment calls blocked; to turn towards a person or a thing that is then used is not one."""
     lines = list(traces(window))
     after = [line for _, line in lines[1:]] + [""]
     blocked = [(t, line) for (t, line), then in zip(lines, after) if line.endswith("blocked") and " at '" not in then]
-    total = sum(1 for _, line in lines if " -> " in line or line.endswith("blocked"))
-    if len(blocked) < 4:
-        return []
-    worst = "; ".join(f"{line} ({len(steps)}x)" for line, steps in common(blocked, 1)[:3])
-    steps = sorted({t for t, _ in blocked})
-    return [Signature("blocked_moves", 2, steps, f"{len(blocked)} of {total} moves were blocked: {worst}")]
+    if len(blocked) >= 4:
+        total = sum(" -> " in line or line.endswith("blocked") for _, line in lines)
+        worst = "; ".join(f"{line} ({len(steps)}x)" for line, steps in common(blocked, 1)[:3])
+        yield sorted({t for t, _ in blocked}), f"{len(blocked)} of {total} moves were blocked: {worst}"
 
 
-def schema_mismatch(window: list[Step]) -> list[Signature]:
+def schema_mismatch(window: list[Step]) -> Found:
     """Calls of a tool that never got through because they do not fit its schema; each reads like an action and is none."""
     refused = [(s.t, c, r) for s, c, r in calls(window) if " was not carried out: " in str(r.get("error")) and "takes" in r]
-    out = []
+    last = {c.name: (c, r) for _, c, r in refused}
     for name, steps in common([(t, c.name) for t, c, _ in refused], 2):
-        call, result = next((c, r) for _, c, r in reversed(refused) if c.name == name)
+        call, result = last[name]
         wrong, takes = result["error"].partition(": ")[2], json.dumps(result["takes"])
         text = f"{shown(call)} does not fit what {name} takes, {takes[:400]}; the difference: {wrong[:200]}"
-        out.append(Signature("schema_mismatch", 3, steps, f"{len(steps)} calls did nothing: {text}"))
-    return out
+        yield steps, f"{len(steps)} calls did nothing: {text}"
 
 
-def broken_skills(window: list[Step]) -> list[Signature]:
+def broken_skill(window: list[Step]) -> Found:
     """Skills that stopped with an error and have not run without one since."""
-    last = {c.args["skill_id"]: (c, r) for _, c, r in calls(window, "run_skill") if r.get("skill_id")}
-    out = []
-    for id, (call, result) in last.items():
+    ran = [(s.t, c, r) for s, c, r in calls(window, "run_skill") if r.get("skill_id")]
+    for id, (call, result) in {r["skill_id"]: (c, r) for _, c, r in ran}.items():
         if result.get("traceback"):
-            steps = [s.t for s, c, r in calls(window, "run_skill") if r.get("skill_id") == id and r.get("traceback")]
             args = json.dumps(call.args.get("args", {}))[:200]
-            text = f"{id} with args {args} failed at line {result['line']}: {result['error']}"
-            out.append(Signature("broken_skill", 3, steps, text))
-    return out
+            yield ([t for t, _, r in ran if r["skill_id"] == id and r.get("traceback")],
+                   f"{id} with args {args} failed at line {result['line']}: {result['error']}")
 
 
-def tool_errors(window: list[Step]) -> list[Signature]:
+def tool_errors(window: list[Step]) -> Found:
     errors = failures(window)
-    if len(errors) < 2:
-        return []
-    text = f"{len(errors)} calls failed; the last: {': '.join(errors[-1][1:])}"
-    return [Signature("tool_errors", 2, [t for t, _, _ in errors], text)]
+    if len(errors) >= 2:
+        yield [t for t, _, _ in errors], f"{len(errors)} calls failed; the last: {': '.join(errors[-1][1:])}"
 
 
-def repeated_failing_call(window: list[Step]) -> list[Signature]:
+def repeated_failing_call(window: list[Step]) -> Found:
     """The same arguments, the same error, and none of the kind (this tool, this skill) that went well since."""
     kind = lambda c: (c.name, c.args.get("skill_id") if isinstance(c.args, dict) else None)
     went = {kind(c): s.t for s, c, r in calls(window) if r.get("success")}
     ended = {shown(c): went.get(kind(c), -1) for _, c, _ in calls(window)}
     errors = [(t, call, error) for t, call, error in failures(window) if t > ended[call]]
     said = {call: error for _, call, error in errors}
-    return [Signature("repeated_failing_call", 3, steps, f"the same call failed {len(steps)} times: {call}: {said[call]}")
-            for call, steps in common([(t, call) for t, call, _ in errors], 3)]
+    for call, steps in common([(t, call) for t, call, _ in errors], 3):
+        yield steps, f"the same call failed {len(steps)} times: {call}: {said[call]}"
 
 
-def stall(window: list[Step], least: int = 10) -> list[Signature]:
+def stall(window: list[Step], least: int = 10) -> Found:
     """Over the last `least` steps or more the world has only gone round in circles: each of its keys came three times or more."""
-    for start in range(len(window) - least + 1):
-        tail = window[start:]
-        if 3 * len({s.key for s in tail}) <= len(tail) and not any(s.milestones for s in tail):
-            return [Signature("stall", 3, [s.t for s in tail], f"nothing new in the last {len(tail)} steps at {tail[-1].place}")]
-    return []
+    circles = lambda tail: 3 * len({s.key for s in tail}) <= len(tail) and not any(s.milestones for s in tail)
+    tail = next(filter(circles, (window[i:] for i in range(len(window) - least + 1))), [])
+    if tail:
+        yield [s.t for s in tail], f"nothing new in the last {len(tail)} steps at {tail[-1].place}"
 
 
-def repeated_dialogue(window: list[Step]) -> list[Signature]:
+def repeated_dialogue(window: list[Step]) -> Found:
     """The same thing said the same when it was asked again and again; a battle's menus are nobody's words."""
     texts = [(t, line.partition(" at ")[2]) for t, line in traces(window) if " at '" in line and ": text: " in line]
-    return [Signature("repeated_dialogue", 2, steps, f"the same text came up {len(steps)} times: {text}")
-            for text, steps in common(texts, 3)[:2]]
+    for text, steps in common(texts, 3)[:2]:
+        yield steps, f"the same text came up {len(steps)} times: {text}"
 
 
 def lost(window: list[Step]) -> list[int]:
@@ -148,57 +135,57 @@ def lost(window: list[Step]) -> list[int]:
     return [t for t, line in traces(window) if "[the battle is lost]" in line]
 
 
-def lost_battles(window: list[Step]) -> list[Signature]:
-    steps = lost(window)
-    return [Signature("lost_battle", 2, steps, f"battles lost: {len(steps)}")] if steps else []
+def lost_battle(window: list[Step]) -> Found:
+    if steps := lost(window):
+        yield steps, f"battles lost: {len(steps)}"
 
 
-def no_call(window: list[Step]) -> list[Signature]:
+def no_tool_call(window: list[Step]) -> Found:
     mute = [s.t for s in window if not s.reply.calls]
-    text = f"{len(mute)} replies did nothing: they held no tool call"
-    return [Signature("no_tool_call", 2, mute, text)] if len(mute) >= 3 else []
+    if len(mute) >= 3:
+        yield mute, f"{len(mute)} replies did nothing: they held no tool call"
 
 
-def capped_subagents(window: list[Step]) -> list[Signature]:
+def capped_subagent(window: list[Step]) -> Found:
     ran = calls(window, "execute_custom_subagent")
-    capped = [(s.t, c.args.get("subagent_id", "inline")) for s, c, r in ran if r.get("hit_safety_cap")]
-    return [Signature("capped_subagent", 2, steps, f"{who} used up its turns {len(steps)} times and returned nothing")
-            for who, steps in common(capped, 2)]
+    for who, steps in common([(s.t, c.args.get("subagent_id", "inline")) for s, c, r in ran if r.get("hit_safety_cap")], 2):
+        yield steps, f"{who} used up its turns {len(steps)} times and returned nothing"
 
 
-def unexplored_exits(window: list[Step]) -> list[Signature]:
+def unexplored_exits(window: list[Step]) -> Found:
     """Doors that were in view and lead to a place where no step of the window was taken."""
     doors = [(s.t, d) for s in window if s.obs for l in s.obs.splitlines() if l.startswith("Doors: ") for d in l[7:].split("; ")]
     been = {s.place.split(" (")[0] for s in window}
     new = [(door, steps) for door, steps in common(doors, 1) if door.split(" to ")[-1] not in been]
-    text = "seen but not taken: " + "; ".join(door for door, _ in new)
-    return [Signature("unexplored_exits", 1, new[0][1][-5:], text)] if new else []
+    if new:
+        yield new[0][1][-5:], "seen but not taken: " + "; ".join(door for door, _ in new)
 
 
-def code_without_skill(window: list[Step]) -> list[Signature]:
-    calls = [(s.t, c.name) for s in window for c in s.reply.calls]
-    codes = [t for t, name in calls if name == "run_code"]
-    return [Signature("code_without_skill", 1, codes, f"run_code {len(codes)} times and no skill run: make the code a skill")] \
-        if len(codes) >= 3 and all(name != "run_skill" for _, name in calls) else []
+def code_without_skill(window: list[Step]) -> Found:
+    codes = [s.t for s, c, _ in calls(window) if c.name == "run_code"]
+    if len(codes) >= 3 and not any(calls(window, "run_skill")):
+        yield codes, f"run_code {len(codes)} times and no skill run: make the code a skill"
 
 
-DETECTORS = (repeated_failing_call, schema_mismatch, broken_skills, stall, tool_errors, blocked_moves, navigation_loop,
-             repeated_dialogue, lost_battles, no_call, capped_subagents, unexplored_exits, code_without_skill)
+DETECTORS = {3: (repeated_failing_call, schema_mismatch, broken_skill, stall),                          # by severity
+             2: (tool_errors, blocked_moves, navigation_loop, repeated_dialogue, lost_battle, no_tool_call, capped_subagent),
+             1: (unexplored_exits, code_without_skill)}
 
 
 def signatures(window: list[Step]) -> list[Signature]:
     """All failure signatures of a window, most severe first, each with the calls and places of its steps."""
-    found = sorted((s for detect in DETECTORS if window for s in detect(window)), key=lambda s: -s.severity)
-    rows = lambda s: [step for step in window if step.t in s.steps]
-    return [replace(s, calls=tuple(dict.fromkeys(c.name for row in rows(s) for c in row.reply.calls)),
-                    places=tuple(dict.fromkeys(row.place for row in rows(s)))) for s in found]
+    found = []
+    for severity, detect in ((severity, detect) for severity, many in DETECTORS.items() for detect in many):
+        for steps, text in detect(window):
+            rows = [step for step in window if step.t in steps]
+            names = tuple(dict.fromkeys(c.name for row in rows for c in row.reply.calls))
+            places = tuple(dict.fromkeys(row.place for row in rows))
+            found.append(Signature(detect.__name__, severity, steps, text, names, places))
+    return found
 
 
 def worked(window: list[Step]) -> str:
     """What was done in the steps up to each milestone: sequences to make skills of."""
-    out = []
-    for i, s in enumerate(window):
-        if s.milestones:
-            before = [f"[{x.t}] {shown(c)}" for x, c, r in calls(window[max(i - 5, 0):i + 1]) if r.get("success")]
-            out.append(f"- {', '.join(s.milestones)}: " + "; ".join(before))
+    done = lambda i: (f"[{s.t}] {shown(c)}" for s, c, r in calls(window[max(i - 5, 0):i + 1]) if r.get("success"))
+    out = [f"- {', '.join(s.milestones)}: " + "; ".join(done(i)) for i, s in enumerate(window) if s.milestones]
     return "\n".join(out[-5:]) or "- none"

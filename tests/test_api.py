@@ -19,11 +19,12 @@ import models
 import models.api
 import run
 from api_cases import CASES, LONG, PRESS, oai
-from ch import NUDGE, PROBE, saw
+from ch import NUDGE
 from fake_server import DRIP, TOOL, said, serving
 from models import ModelError, Usage
 from models.api import Api
 from models.scripted import Scripted
+from models.vision import PROBE, saw
 from models.wire import flat, leaked, priced, read_args, tokens
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}

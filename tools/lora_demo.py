@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from ch import MAIN, Agent, context, spec, tool_list
+from ch import MAIN, Agent, context, tool_list
 from env import open_env
 from games.toy import MOVES
 from harness import Harness, problems
@@ -27,7 +27,8 @@ from runlog import BadInput, write_atomic
 from tools.lora import canary, train
 
 SYSTEM = "Walk to the key k, then to the exit E. Answer with one call."
-TOOLS = {"move": spec("Walk one cell.", "direction", direction={"type": "string", "enum": list(MOVES)})}
+TOOLS = {"move": ("Walk one cell.", {"type": "object", "properties": {"direction": {"type": "string", "enum": list(MOVES)}},
+                                     "required": ["direction"], "additionalProperties": False})}
 STEPS, MUTE, DISCOUNT = 60, 10, 0.97         # of a walk, at most; replies without a call that end it; of a row's weight, a step
 # Half of the layers, small steps, a high learning rate: little enough for a CPU, enough for twenty rows to learn a call's form.
 SMALL = {"r": 16, "alpha": 32, "lr": 1e-3, "beta2": 0.95, "epochs": 7, "per_step": 2, "batch": 2, "max_length": 512,

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ch import succeeded
 from env import Step
 from harness import Edit, fold, read_edits
 from models import Call
 from runlog import BadInput, read_rows
+from signatures import calls
 
 CELL = r"\((-?\d+), (-?\d+)\)"
 MOVE = re.compile(rf"(\w+) '(.)' {CELL}(?: -> (?:(.+?) )?{CELL}| blocked)")
@@ -40,18 +42,13 @@ class Log:
     edits: list[Edit]
     refinements: list[dict]
 
-    def calls(self, *names: str) -> Iterator[tuple[Step, Call, dict]]:
-        return ((s, c, r) for s in self.steps for c, r in zip(s.reply.calls, s.results)
-                if c.name in names and isinstance(c.args, dict))
-
 
 def read_log(folder: Path) -> Log:
     if missing := [n for n in ("settings.json", "trajectory.jsonl", "edits.jsonl") if not (folder / n).is_file()]:
         raise BadInput(f"{folder} is no run: it holds no {missing[0]}; give the folder of a run")
     try:
-        steps = [Step.from_json(row) for row in read_rows(folder / "trajectory.jsonl")]
-        edits, refinements = read_edits(folder / "edits.jsonl"), read_rows(folder / "refinements.jsonl")
-        return Log(sorted(steps, key=lambda s: s.t), edits, refinements)
+        steps = sorted(map(Step.from_json, read_rows(folder / "trajectory.jsonl")), key=lambda s: s.t)
+        return Log(steps, read_edits(folder / "edits.jsonl"), read_rows(folder / "refinements.jsonl"))
     except (TypeError, KeyError, AttributeError) as e:
         raise BadInput(f"{folder} is no run of this version: a row of its logs does not fit ({e})") from None
 
@@ -112,9 +109,8 @@ def moves(step: Step) -> Iterator[tuple[str, list[Move]]]:
         began, found = place, []
         for name, symbol, x, y, to, *end in (m.groups() for line in result.get("trace", []) if (m := MOVE.match(line))):
             start, new = (int(x), int(y)), (int(end[0]), int(end[1])) if end[0] else None
-            if start != here:        # carried off in between (a lost battle, a script, lines cut): to which map?
+            if not place or start != here:       # carried off in between (a lost battle, a script, lines cut): to which map?
                 place = ""
-            if not place:
                 break
             found.append(Move(place, name, symbol, start, new, to or place))
             place, here = to or place, new or start
@@ -139,9 +135,8 @@ class Atlas:
     def look(self, step: Step) -> None:
         place, here = spot(step.place)
         if view := VIEW.search(step.obs or ""):
-            for y, row in enumerate(view[1].split("\n"), int(view[3])):
-                seen = {(x, y): s for x, s in enumerate(row, int(view[2])) if s != " " and (x, y) != here}
-                self.cells[place].update(seen)
+            seen = {(x, y): s for y, row in enumerate(view[1].split("\n"), int(view[3])) for x, s in enumerate(row, int(view[2]))}
+            self.cells[place].update({cell: s for cell, s in seen.items() if s != " " and cell != here})
             self.cells[place].setdefault(here, WALKED)
 
     def walk(self, move: Move) -> None:
@@ -174,26 +169,23 @@ class Atlas:
 
 def goal_of(call: Call, result: dict) -> Cell | None:
     args, said = call.args.get("args") or {}, result.get("result")
-    goal = said.get("goal") if isinstance(said, dict) else None
     try:
-        return (int(goal[0]), int(goal[1])) if goal else (int(args["x"]), int(args["y"]))
+        goal = isinstance(said, dict) and said.get("goal") or (args["x"], args["y"])
+        return int(goal[0]), int(goal[1])
     except (KeyError, ValueError, TypeError, IndexError):
         return None
 
 
 def judge(atlas: Atlas, place: str, here: Cell, found: list[Move], goal: Cell, result: dict) -> tuple[str, int]:
     """(arrived, failed or left out; the shortest path of one that arrived)."""
-    said = result["result"] if isinstance(result.get("result"), dict) else {}
-    trace = result.get("trace", [])
+    said, trace = result["result"] if isinstance(result.get("result"), dict) else {}, result.get("trace", [])
     start = tuple(said.get("from") or (found[0].start if found else here))
     at = tuple(said.get("at") or (found[-1].end or found[-1].start if found else here))
     left = any(m and m[5] for m in map(MOVE.match, trace))
     if left or any(map(BREAK.search, trace)) or said.get("in", "overworld") != "overworld":
         return "left out", 0
-    if at != goal:
-        return "failed", 0
     best = atlas.shortest(place, start, goal)
-    return ("left out", 0) if best is None else ("arrived", best)
+    return ("failed", 0) if at != goal else ("left out", 0) if best is None else ("arrived", best)
 
 
 def measure(log: Log) -> dict[tuple[str, int], Counter]:
@@ -228,35 +220,26 @@ def walks(log: Log) -> str:
 
 # -- what became of the entries of H
 
-def succeeded(result: dict) -> bool:
-    """As the agent counts it: a skill may say itself that it failed."""
-    said = result.get("result")
-    failed = isinstance(said, dict) and said.get("success") is False or str(said).lower().startswith("error")
-    return bool(result.get("success")) and not failed
-
-
 def skills(log: Log) -> str:
-    mine = [e for e in log.edits if e.part == "skills"]
+    mine, ran = [e for e in log.edits if e.part == "skills"], list(calls(log.steps, "run_skill"))
+    ran = [(c.args.get("skill_id"), succeeded(r)) for _, c, r in ran if isinstance(c.args, dict)]
     first = {e.id: e for e in reversed(mine) if e.op == "create"}
-    called = Counter(c.args.get("skill_id") for _, c, _ in log.calls("run_skill"))
-    good = Counter(c.args.get("skill_id") for _, c, r in log.calls("run_skill") if succeeded(r))
+    called, good = Counter(id for id, _ in ran), Counter(id for id, ok in ran if ok)
     fixed = Counter(e.id for e in mine if e.op == "update" and "code" in e.after)
     gone = {e.id: e.step for e in mine if e.op == "delete"}
     rows = [[id, e.by, e.step, called[id], good[id], fixed[id], gone.get(id, "-"), e.after["name"]]
             for id, e in sorted(first.items())]
-    used = [id for id in first if called[id]]
-    some = lambda count: sum(count[id] > 0 for id in first)
-    funnel = (f"  {len(first)} created, {len(used)} called, {some(good)} succeeded, {some(fixed)} repaired, "
-              f"{len(first) - len(used)} never called, {len(set(gone) & set(first))} deleted")
-    head = "skill|by|step|calls|succeeded|repaired|deleted at|name"
-    return table("Skills", head, rows) + ("\n" + funnel if first else "")
+    some = lambda count: sum(id in count for id in first)
+    funnel = (f"  {len(first)} created, {some(called)} called, {some(good)} succeeded, {some(fixed)} repaired, "
+              f"{len(first) - some(called)} never called, {some(gone)} deleted")
+    return table("Skills", "skill|by|step|calls|succeeded|repaired|deleted at|name", rows) + ("\n" + funnel if first else "")
 
 
 def subagents(log: Log) -> str:
     out: dict[str, Counter] = defaultdict(Counter)
-    for _, call, r in log.calls("execute_custom_subagent"):
+    for _, call, r in calls(log.steps, "execute_custom_subagent"):
         how = "failed" if not r.get("success") else "cap" if r["hit_safety_cap"] else "returned"
-        id = str(call.args.get("subagent_id") or "inline")
+        id = str(isinstance(call.args, dict) and call.args.get("subagent_id") or "inline")
         out[id].update({"calls": 1, "turns": r.get("turns_taken", 0), how: 1})
     keys = ("calls", "turns", "returned", "cap", "failed")
     rows = ([id, *(n[k] for k in keys)] for id, n in sorted(out.items()))
@@ -265,18 +248,17 @@ def subagents(log: Log) -> str:
 
 def memory(log: Log) -> str:
     ops, kept = Counter(e.op for e in log.edits if e.part == "memory"), len(fold(log.edits).memory)
-    reads = [r for _, c, r in log.calls("process_memory") if c.args.get("action") == "read"]
-    found = [x for r in reads for x in r.get("results", [])]
-    one = sum("content" in x for x in found)
-    lists = sum("content" not in x and "error" not in x for x in found)
+    found = [x for _, c, r in calls(log.steps, "process_memory") if isinstance(c.args, dict) and c.args.get("action") == "read"
+             for x in r.get("results", [])]
+    one, lists = sum("content" in x for x in found), sum(not {"content", "error"} & set(x) for x in found)
     return (f"Memory: {kept} entries ({ops['create']} created, {ops['update']} updated, {ops['delete']} deleted), "
             f"{one} read, the list read {lists} times")
 
 
 def inherited(log: Log) -> str:
     ids = {e.id for e in log.edits if e.by == "import" and e.op == "create"}
-    calls = log.calls("run_skill", "execute_custom_subagent")
-    to = [c.args.get("skill_id") or c.args.get("subagent_id") for _, c, _ in calls]
+    to = [c.args.get("skill_id") or c.args.get("subagent_id") for _, c, _ in calls(log.steps)
+          if c.name in ("run_skill", "execute_custom_subagent") and isinstance(c.args, dict)]
     n = sum(id in ids for id in to)
     return f"Calls that go to inherited entries: {n} of {len(to)}" + (f" ({100 * n / len(to):.0f} %)" if to else "")
 

@@ -26,9 +26,9 @@ from statistics import mean
 
 from cases import SPAN, Case, brief, hindsight
 from ch import Agent, skill_api
-from env import Env, Observation, Step
+from env import Env, Observation
 from guard import Ask, Guard
-from harness import Harness, fold, problems
+from harness import fold, problems
 from models import ModelError, digest
 from refiner import PASSES
 from runlog import BadInput, BudgetEnd, Recorder, read_rows, write_atomic
