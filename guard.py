@@ -40,7 +40,7 @@ ANCHORS, TOTAL = 3, 24               # anchors a task; anchors in all
 REFUSED = 12                         # refused edits that the Optimizer is reminded of
 Ask = Callable[[str, list, list], Reply]
 Scores = dict[str, tuple[bool, str]]         # case id -> was it solved? and a hash of what was done and what came of it
-KEPT = ("snaps", "valid", "pool", "anchors")
+KEPT = ("snaps", "valid", "pool", "anchors")         # lists of cases in the checkpoint
 
 
 # -- the three checks

@@ -8,9 +8,9 @@ Each task has cases of three kinds, disjoint. Adaptation: H plays them and the R
 compares candidate and live H on them. Test: after each stage every task so far is tested, R[s, j]; nothing is learned
 from that (Harness Continual Learning, arXiv 2608.19013).
 
-lantern: cases out of one run of the expert harness. Questions: a JSONL file with a row {task, input, answer, check} each.
-There p is the interface I and the router R, M is the memory, the skills are the inner capabilities C; the answer tool is
-the outer one, which no edit may touch.
+lantern: cases out of one run of the expert harness, in TASKS. Questions: a JSONL file with a row {task, input, answer,
+check} each, check one of CHECKS. There p is the interface I and the router R, M is the memory, the skills are the inner
+capabilities C; the answer tool is the outer one, which no edit may touch.
 """
 import argparse
 import json
