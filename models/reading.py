@@ -52,6 +52,7 @@ class View:
     objectives: list[tuple[str, str, tuple | None, str]] = field(default_factory=list)     # (memory id, place, cell, symbol)
     hits: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))      # move -> foe's type -> what its bar lost
     pages: list[str] = field(default_factory=list)        # of a text, after the first
+    strength: float = 1.0                                 # share of the moves' PP that was left in the last battle
     bag: set[str] = field(default_factory=set)            # words that name what is in it
     gained: int = 0                                       # when the bag changed last, as a count of turns
     turns: int = 0
@@ -158,6 +159,8 @@ def read_observation(text: str, view: View) -> None:
         world.setdefault(view.pos, next((s for s, what in view.legend.items() if what == "floor"), "."))
         if size := re.search(r"map (\d+)x(\d+)", drawn[4]):
             view.size[view.place] = (int(size[1]), int(size[2]))
+    if left := [*map(int, re.findall(r"PP (\d+)/", text))]:
+        view.strength = sum(left) / sum(map(int, re.findall(r"PP \d+/(\d+)", text)))
     if (bag := set(re.findall(r"[A-Z]{3,}", found(r"^Bag: (.*)$")))) != view.bag:
         view.bag, view.gained = bag, view.turns if view.bag else 0
     view.edges[view.place] = re.findall(r"the (\w+ \(\w+\))", found(r"^The map goes on to: (.*)$"))

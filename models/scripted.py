@@ -43,7 +43,6 @@ class Turn:
     def __init__(self, seed: int, messages: list[Message], tools: dict[str, dict]):
         self.seed, self.view, self.tools, self.press = seed, read_context(messages), tools, Presser(tools)
         self.overview = content(next(m for m in reversed(messages) if "Game State:" in content(m)))
-        self.told = "".join([str(seed), *map(content, messages)])
         self.rng = random.Random(f"{seed} {self.view.turns} {self.view.place} {self.view.pos} {sum(self.view.visits.values())}")
 
     def entry(self, name: str) -> str:
@@ -217,11 +216,11 @@ class Turn:
         return self.leave() or self.wander(None)
 
     def healer(self) -> tuple[int, int] | None:
-        """Of the people here one who is not known yet, or speaks of healing, when the party is hurt."""
+        """Of the people here one who is not known yet, or speaks of healing, when the party is hurt or worn out."""
         view, (x, y) = self.view, self.view.pos
         party = re.search(r"^Party: .*", view.text, re.M)
         points = [int(n) for pair in re.findall(r"HP (\d+)/(\d+)", party[0] if party else "") for n in pair]
-        if sum(points[::2]) >= 0.7 * sum(points[1::2]):
+        if sum(points[::2]) >= 0.7 * sum(points[1::2]) and view.strength >= 0.4:
             return None
         people = [c for c in view.maps[view.place] if view.kind(c) == "person" and view.at(c) not in view.used and not view.vain(view.at(c))
                   and re.search("heal|mend|^$", view.texts.get(view.at(c), ""))]
@@ -351,15 +350,15 @@ class Turn:
         return f"press {self.press.name(way)}", *self.press([self.press.name(way)] * count, f"towards {target or 'new ground'}")
 
     def follow_wall(self) -> tuple[str, str, dict]:
-        """The right hand on the wall: it comes past every dead end of a maze with no memory at all; some doors it takes."""
+        """The right hand on the wall: with no memory at all it comes past every dead end of a maze, or through a door it does not remember."""
         view, (x, y) = self.view, self.view.pos
         ways = [(0, -1), (1, 0), (0, 1), (-1, 0)]
         front = ways.index(DIRECTION.get(view.facing.upper(), (0, -1)))
-        doors = random.Random(self.told).random() < 0.3  # all that was told: one lap is like another but for the battles
         for way in (ways[(front + turn) % 4] for turn in (1, 0, 3, 2)):
-            kind = view.kind((x + way[0], y + way[1]))
+            cell = (x + way[0], y + way[1])
+            kind, new = view.kind(cell), view.at(cell) not in view.leads
             shut = view.blocked[(view.at((x, y)), self.press.name(way))]
-            if kind in ("floor", "tall grass") and not shut or kind in ("door", "stairs") and doors:
+            if kind in ("floor", "tall grass") and not shut or kind in ("door", "stairs") and new:
                 return f"press {self.press.name(way)}", *self.press([self.press.name(way)], "along the wall")
         return "press any way", *self.press([self.press.name(self.rng.choice(ways))], "no way on")
 

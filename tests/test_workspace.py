@@ -23,7 +23,7 @@ CODEX = ROOT / "tests" / "data" / "codex.jsonl"
 
 
 def load(path):
-    return w.clean(bootstrap.read_any(path))
+    return h.fold(*h.imported(bootstrap.read_any(path))).to_json()
 
 
 def tree(root, files):
@@ -49,7 +49,7 @@ GOOD = {
 # -- H <-> files
 
 NASTY = {
-    "prompt": "---\nharness_tools: [1]\n---\nodd\n",
+    "prompt": "---\nharness: {\"tools\": [1]}\n---\nodd\n",
     "tools": ["move"],
     "memory": {
         "mem_0001": {"title": "two\nlines", "content": "## not a topic\n\\## nor this\n<!-- x -->\n", "tags": ["a,b", "-"]},
@@ -75,56 +75,39 @@ NASTY = {
 }
 
 
-@pytest.mark.parametrize("form", ["tree", "reference"])
 @pytest.mark.parametrize("name", ["nasty", "expert-lantern", "expert-red", "min"])
-def test_h_to_a_folder_and_back_is_no_difference(tmp_path, name, form):
+def test_h_to_a_tree_and_back_is_no_difference(tmp_path, name):
     source = ROOT / "harnesses" / f"{name}.json" if name != "nasty" else tmp_path / "h.json"
     if name == "nasty":
         source.write_text(json.dumps(NASTY))
-    bootstrap.export(source, tmp_path / "out", form)
-    before, after = load(source), load(tmp_path / "out")
-    if form == "reference":                              # it has no place for them
-        before |= {"tools": []}
-    assert after == before
-    bootstrap.export(tmp_path / "out", tmp_path / "again", form)
+    bootstrap.export(source, tmp_path / "out")
+    assert load(tmp_path / "out") == load(source)
+    bootstrap.export(tmp_path / "out", tmp_path / "again")
     texts = lambda folder: {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert texts(tmp_path / "again") == texts(tmp_path / "out")
 
 
 def test_what_people_wrote_keeps_its_form_when_something_else_changes(tmp_path):
     old, _ = w.read_tree(tree(tmp_path, GOOD))
-    row, _ = w.parse(old)
+    row = w.parse(old)[0]
     assert w.check(old) == [] and w.to_files(row, old) == old
     assert row["skills"]["add-up"]["code"] == "print(1)" and row["skills"]["add-up"]["source"] == "human"
-    row["memory"]["mem_0002"]["content"] = "reports/ holds CSV with a header."
+    row["memory"]["data"]["content"] = "reports/ holds CSV with a header."
     row["subagents"]["reader"]["max_turns"] = 9
     new = w.to_files(row, old)
     assert {p for p in new if new[p] != old.get(p)} == {"memory/NOTES.md", "sub_agents/reader/AGENT.md"}
-    assert "model: small" in new["sub_agents/reader/AGENT.md"] and "max_turns: 9" in new["sub_agents/reader/AGENT.md"]
+    assert "model: small" in new["sub_agents/reader/AGENT.md"] and '"max_turns": 9' in new["sub_agents/reader/AGENT.md"]
     assert new["memory/NOTES.md"].startswith("# What we know\n\n## tests\nRun them with `make test`.\n\n## data\n<!--")
-    assert w.clean(w.parse(new)[0]) == w.clean(row)
+    assert w.parse(new)[0] == row
     del row["skills"]["add-up"]
     assert not [p for p in w.to_files(row, old) if "add-up" in p]
 
 
-@pytest.mark.parametrize(
-    "raw, kind, value",
-    [
-        ("plain words", "string", "plain words"),
-        ('"a\\nb"', "string", "a\nb"),
-        ("'it''s'", "string", "it's"),
-        ("true", "string", "true"),
-        (">\n  folded\n  text", "string", "folded text"),
-        ("|\n  two\n  lines", "string", "two\nlines"),
-        ("12", "integer", 12),
-        ("[a, b]", "array", ["a", "b"]),
-        ("Read, Grep", "array", ["Read", "Grep"]),
-        ("\n  - a\n  - b", "array", ["a", "b"]),
-        ('["a,b"]', "array", ["a,b"]),
-    ],
-)
-def test_front_matter_as_people_write_it(raw, kind, value):
-    assert w.decode(raw, kind) == value
+@pytest.mark.parametrize("raw, value", [
+    ("plain words", "plain words"), ('"a\\nb"', "a\nb"), ("'it''s'", "it's"), ("true", "true"),
+    (">\n  folded\n  text", "folded text")])
+def test_front_matter_as_people_write_it(raw, value):
+    assert w.value(f"name: x\ndescription: {raw}\nlicense: MIT\n", "description") == value
 
 
 @pytest.mark.parametrize("files, words", [
@@ -140,7 +123,8 @@ def test_front_matter_as_people_write_it(raw, kind, value):
     ({".agents/skills/add--up/SKILL.md": skill(name="add--up", body="")}, "name 'add--up' must be"),
     ({".agents/skills/add-up/SKILL.md": skill(description="")}, "description must have"),
     ({".agents/skills/add-up/SKILL.md": skill(description="x" * 1_025)}, "description must have"),
-    ({".agents/skills/add-up/SKILL.md": skill(more="importance: 9\n")}, "importance: 9 is greater"),
+    ({".agents/skills/add-up/SKILL.md": skill(more='harness: {"importance": 9}\n')}, "importance: 9 is greater"),
+    ({".agents/skills/add-up/SKILL.md": skill(more="harness: 7\n")}, "harness must be an object"),
     ({".agents/skills/other/notes.md": "x"}, "no SKILL.md beside it"),
     ({".agents/skills/add-up/scripts/add.py": "def f(:\n"}, "add.py: does not compile"),
     ({".agents/skills/add-up/scripts/add.py": "x = 1\0"}, "add.py: does not compile"),
@@ -273,10 +257,8 @@ def test_the_references_folder_with_its_hazards(tmp_path):
 def test_bootstrap_takes_every_form(tmp_path):
     source = ROOT / "harnesses" / "expert-lantern.json"
     bootstrap.export(source, tmp_path / "tree")
-    bootstrap.export(source, tmp_path / "reference", "reference")
     first = h.fold(start_edits(Settings(bootstrap=str(source)))[0]).to_json()
-    for form in ("tree", "reference"):
-        assert w.clean(h.fold(start_edits(Settings(bootstrap=str(tmp_path / form)))[0]).to_json()) == w.clean(first)
+    assert h.fold(start_edits(Settings(bootstrap=str(tmp_path / "tree")))[0]).to_json() == first
     with pytest.raises(BadInput, match="no harness at"):
         start_edits(Settings(bootstrap=str(tmp_path)))
 
@@ -509,7 +491,7 @@ def test_a_long_log_takes_little_memory(tmp_path):
     log = foreign.read_log(tmp_path / "s.jsonl")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert log.steps == 300 and len(log.trace()) < 13_000 and "steps cut" in log.trace() and len(log.found) < 30
+    assert log.steps == 300 and len(log.trace()) < 13_000 and "characters cut" in log.trace() and len(log.found) < 30
     assert (tmp_path / "s.jsonl").stat().st_size > 15e6 and peak < 4e6
 
 
@@ -563,7 +545,7 @@ def test_the_scripted_model_writes_down_both_planted_failures(tmp_path, capsys):
     assert new["AGENTS.md"].startswith(GOOD["AGENTS.md"]) and "save it as a skill" in new["AGENTS.md"]
     assert "pytest: command not found" in new["memory/NOTES.md"] and new["memory/NOTES.md"].startswith(GOOD["memory/NOTES.md"])
     report = (tmp_path / "o" / "report.md").read_text()
-    assert "same_result: shell bash -lc 'pytest -q' gave the same result 3 times" in report and shown.strip() in report
+    assert "shell bash -lc 'pytest -q' gave the same result 3 times" in report and shown.strip() in report
     statuses = [r["status"] for r in read_rows(tmp_path / "o" / "refinements.jsonl")]
     assert statuses == ["edited", "unchanged", "unchanged", "edited"]
     assert refine(root, "--out", tmp_path / "o2") == 0 and capsys.readouterr().out.startswith("no difference")
@@ -572,7 +554,7 @@ def test_the_scripted_model_writes_down_both_planted_failures(tmp_path, capsys):
 def answers(monkeypatch, **parts):
     """A model that answers the passes named with that, twice; the others with no change."""
     def reply(messages, tools):
-        part = next(p for p, (name, _) in evolve.WHAT.items() if f"you edit the {name}:" in messages[0]["content"])
+        part = next(p for p, name in evolve.NAMES.items() if f"you edit the {name}:" in messages[0]["content"])
         answer = parts.get(part, {"prompt": None} if part == "prompt" else {})
         return Reply(answer if isinstance(answer, str) else json.dumps(answer))
     monkeypatch.setattr(evolve, "open_model", lambda *a, **k: reply)
@@ -637,12 +619,16 @@ def test_what_a_person_wrote_is_changed_only_when_asked(tmp_path, monkeypatch):
 
 
 def test_an_entry_that_h_cannot_hold_stays_as_it_is(tmp_path, capsys):
-    long = skill(name="long", body="x" * 12_001)
-    root = tree(tmp_path / "t", {**GOOD, ".agents/skills/long/SKILL.md": long})
+    long, note = skill(name="long", body="x" * 12_001), f"## long\n{'x' * 12_001}\n"
+    files = {**GOOD, ".agents/skills/long/SKILL.md": long, "memory/NOTES.md": note + GOOD["memory/NOTES.md"]}
+    root = tree(tmp_path / "t", files)
     assert refine(root, "--out", tmp_path / "o") == 0
-    assert (
-        "too long" in (tmp_path / "o" / "report.md").read_text() and w.read_tree(root)[0][".agents/skills/long/SKILL.md"] == long
-    )
+    new = w.read_tree(root)[0]
+    assert new[".agents/skills/long/SKILL.md"] == long and new["memory/NOTES.md"].startswith(files["memory/NOTES.md"])
+    assert new["memory/NOTES.md"] != files["memory/NOTES.md"]
+    assert (tmp_path / "o" / "report.md").read_text().count("too long") == 2
+    with pytest.raises(BadInput, match="too long"):      # to leave it out without a word would be a loss
+        bootstrap.read_any(root)
 
 
 def test_a_sessions_notes_are_folded_in_and_a_new_skill_gets_its_files(tmp_path, monkeypatch):
@@ -689,7 +675,7 @@ def test_feedback_and_the_other_switches(tmp_path, capsys, monkeypatch):
     )
     assert refine(root, "--dry-run", "--components", "memory", "--feedback", tmp_path / "f.jsonl", "--trace-chars", 400) == 0
     asked = sent.sent[0][1][0]["content"]
-    assert len(sent.sent) == 1 and "scored 0.5: the sums are wrong" in asked and "steps cut" in asked
+    assert len(sent.sent) == 1 and "scored 0.5: the sums are wrong" in asked and "characters cut" in asked
     assert refine(root, "--dry-run", "--components", "memory") == 0 and "scored" not in sent.sent[1][1][0]["content"]
     assert refine(root, "--dry-run", "--min-signals", 99) == 0 and len(sent.sent) == 2
     capsys.readouterr()

@@ -1,6 +1,6 @@
-"""H from and to any form: our run or harness.json, the released reference's bootstrap folder, a workspace tree.
+"""H from any form, and as a workspace tree: our run or harness.json, the released reference's bootstrap folder, a tree.
 
-    python harness.py export H DIR [--form tree|reference] [--force]
+    python harness.py export H DIR [--force]
     python harness.py import RUN H         into a run that is stopped, as a person's edits; --resume takes them up
 
 The reference's folder: memory.json, skills.json, subagents.json ({"next_id", "entries"}), EVOLVED_ORCHESTRATOR_POLICY.md.
@@ -17,7 +17,7 @@ from typing import Any
 from harness import ID, PARTS, SCHEMAS, Edit, Harness, changes, fold, imported, read_edits
 from people import describe
 from runlog import BadInput, append_row, locked, read_rows
-from tools.workspace import POLICY, TITLE, Files, check, parse, read_tree, slug, to_files, write_tree
+from tools.workspace import POLICY, TITLE, check, parse, read_tree, slug, to_files, write_tree
 
 STORES = {"memory": "memory.json", "skills": "skills.json", "subagents": "subagents.json"}
 EVOLVED = "EVOLVED_ORCHESTRATOR_POLICY.md"
@@ -25,10 +25,8 @@ EVOLVED = "EVOLVED_ORCHESTRATOR_POLICY.md"
 
 def fit(value: Any, rules: dict) -> Any:
     """A value of the reference's stores as our schema wants it; None: leave the field out."""
-    if value is None or "enum" in rules and value not in rules["enum"]:
+    if value is None or value not in rules.get("enum", [value]):
         return None
-    if rules["type"] == "boolean":
-        return value if isinstance(value, bool) else None
     if rules["type"] == "integer":
         try:
             return max(rules["minimum"], min(rules["maximum"], int(float(value))))
@@ -44,7 +42,7 @@ def read_reference(folder: Path) -> dict:
     policy = (folder / EVOLVED).read_bytes().decode() if (folder / EVOLVED).exists() else ""
     row: dict = {"prompt": re.sub(r"^\s*IMPROVED BASE PROMPT:\s*", "", policy).removesuffix("\n")}
     for part, file in STORES.items():
-        rules, row[part] = SCHEMAS[part]["properties"], {}
+        rules, row[part] = {k: r for k, r in SCHEMAS[part]["properties"].items() if k != "protected"}, {}
         store = json.loads((folder / file).read_bytes()) if (folder / file).exists() else {"entries": {}}
         entries = store.get("entries") if isinstance(store, dict) else None
         if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
@@ -56,16 +54,6 @@ def read_reference(folder: Path) -> dict:
     return row
 
 
-def reference(harness: Harness) -> Files:
-    """H as the reference's folder. There is no place for the choice of the agent's tools."""
-    files = {EVOLVED: harness.prompt + "\n"}
-    for part, file in STORES.items():
-        entries = {id: {"id": id, **asdict(entry), "mutation_history": []} for id, entry in getattr(harness, part).items()}
-        store = {"next_id": harness.counts.get(part, 0) + 1, "entries": entries}
-        files[file] = json.dumps(store, indent=2, ensure_ascii=False) + "\n"
-    return files
-
-
 def read_any(path: Path) -> dict:
     """The row of whatever H stands at `path`, for `harness.imported`. Raises BadInput, OSError."""
     path = path / "harness.json" if (path / "harness.json").exists() else path
@@ -75,7 +63,9 @@ def read_any(path: Path) -> dict:
         elif any((path / name).exists() for name in (*STORES.values(), EVOLVED)):
             row = read_reference(path)
         elif POLICY in (tree := read_tree(path))[0]:
-            row = parse(tree[0])[0]
+            row, _, wrong = parse(tree[0])
+            if wrong:
+                raise ValueError(wrong[0])
         else:
             raise ValueError(next((line for line in tree[1] if line.startswith(POLICY)), "it is a run's folder, a harness.json, "
                              f"a folder of the reference ({', '.join(STORES.values())}), or a workspace with {POLICY}"))
@@ -87,20 +77,15 @@ def read_any(path: Path) -> dict:
         raise BadInput(f"no harness at {path}: {e}") from None
 
 
-def export(source: Path, folder: Path, form: str = "tree", force: bool = False) -> str:
-    """Write H into `folder`. Where a file is there and differs nothing is written, unless `force`. Raises BadInput, OSError."""
+def export(source: Path, folder: Path, force: bool = False) -> str:
+    """Write H as a tree. Where a file is there and differs nothing is written, unless `force`. Raises BadInput, OSError."""
     harness = fold(*imported(read_any(source)))
     folder.mkdir(parents=True, exist_ok=True)
-    if form == "tree":
-        old, odd = read_tree(folder)
-        new = to_files(harness.to_json(), old)
-    else:
-        new, odd = reference(harness), []
-        old = {name: (folder / name).read_bytes().decode(errors="replace") for name in new if (folder / name).is_file()}
+    old, odd = read_tree(folder)
+    new = to_files(harness.to_json(), old)
     if not force and (lost := [p for p in old if new.get(p) != old[p]]):
         raise BadInput(f"{folder / lost[0]} is there and differs; nothing was written; --force overwrites it")
-    done = write_tree(folder, new, old)
-    return "\n".join([f"{len(done)} files written in {folder}", *(check(new, odd) if form == "tree" else [])])
+    return "\n".join([f"{len(write_tree(folder, new, old))} files written in {folder}", *check(new, odd)])
 
 
 def merge(harness: Harness, row: dict, by: str, why: str, step: int = 0) -> list[Edit]:
@@ -111,8 +96,8 @@ def merge(harness: Harness, row: dict, by: str, why: str, step: int = 0) -> list
     return edits
 
 
-def import_into(run: Path, source: Path) -> list[Edit]:
-    """H at `source` into a stopped run, as edits by "human". Raises BadInput; then nothing has changed."""
+def import_into(run: Path, source: Path) -> str:
+    """H at `source` into a stopped run, as edits by "human"; a line for each. Raises BadInput; then nothing has changed."""
     row = read_any(source)
     if not (run / "edits.jsonl").exists():
         raise BadInput(f"{run} holds no edits.jsonl: give the folder of a run")
@@ -121,25 +106,19 @@ def import_into(run: Path, source: Path) -> list[Edit]:
         edits = merge(fold(read_edits(run / "edits.jsonl")), row, "human", f"import of {source.name}", step)
         for edit in edits:
             append_row(run / "edits.jsonl", asdict(edit))
-    return edits
+    return "\n".join(map(describe, edits)) or "no difference"
 
 
 def main(argv: list[str]) -> int:
     """The two commands of harness.py that know other forms."""
     parser = argparse.ArgumentParser(prog="harness.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, first, second in (("export", "source", "folder"), ("import", "run", "source")):
-        sub = commands.add_parser(name)
-        sub.add_argument(first, type=Path)
-        sub.add_argument(second, type=Path)
-    commands.choices["export"].add_argument("--form", choices=["tree", "reference"], default="tree")
-    commands.choices["export"].add_argument("--force", action="store_true", help="overwrite files that are there")
+    parser.add_argument("command", choices=["export", "import"])
+    parser.add_argument("first", type=Path, help="the H to export, or the run that takes it")
+    parser.add_argument("second", type=Path, help="the folder of the tree, or the H to import")
+    parser.add_argument("--force", action="store_true", help="overwrite files that are there")
     args = parser.parse_args(argv)
     try:
-        if args.command == "export":
-            print(export(args.source, args.folder, args.form, args.force))
-        else:
-            print("\n".join(map(describe, import_into(args.run, args.source))) or "no difference")
+        print(export(args.first, args.second, args.force) if args.command == "export" else import_into(args.first, args.second))
         return 0
     except (BadInput, OSError) as e:
         print(f"harness.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)

@@ -7,38 +7,30 @@ no score and no selection. The defaults are the evolver's, but --feedback is off
 changed and why; replies.jsonl holds the model's answers: after a kill the same command with --out goes on from them.
 """
 import argparse
+import contextlib
 import copy
 import json
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
-from harness import Edit, EditError, Harness, fold, imported
+from harness import Edit, Harness, fold, imported
 from models import ModelError, fill, open_model
 from refiner import PASSES, answer_schema, contents, run_pass
 from runlog import BadInput, Recorder, append_line, append_row, read_rows, write_atomic
 from signatures import Signature
 from tools.bootstrap import merge
 from tools.foreign import Log, read_log
-from tools.workspace import Files, check, diff, notes, parse, read_tree, to_files, write_tree
+from tools.workspace import Files, check, diff, notes, parse, read_note, read_tree, to_files, write_tree
 
-WHAT = {                             # part -> its name, and what its files are for
-    "prompt": ("policy", "AGENTS.md, which the agent reads first; at most 8,000 characters: the whole new text, or null."),
-    "subagents": ("sub-agents", "sub_agents/<name>/AGENT.md, instructions for a helper that is handed one kind of work."),
-    "skills": ("skills", ".agents/skills/<name>/SKILL.md: a description that says when to use it, instructions, and code: a "
-                         "script that stands under scripts/ and runs by itself. What was done by hand again and again is one."),
-    "memory": ("memory", "memory/NOTES.md, one topic a note: facts about this workspace that the next session needs.")}
+NAMES = {"prompt": "policy", "subagents": "sub-agents", "skills": "skills", "memory": "memory"}
 
 
-def question(harness: Harness, part: str, logs: list[Log], found: list[tuple[str, Signature]]) -> str:
+def question(harness: Harness, part: str, logs: list[Log], found: list[str]) -> str:
     tasks = [f"## {log.name}\n{log.task or '(the log has no task)'}\nEnd: {'cut' if log.end is None else log.end or 'regular'}; "
              f"last words: {log.final or '(none)'}" for log in logs]
-    listed = [f"- {s.name} (severity {s.severity}, {name} steps {', '.join(map(str, s.steps[-12:]))}): {' '.join(s.text.split())}"
-              for name, s in found]
-    name, what = WHAT[part]
-    return fill("refine_tree", part=name, what=what, tasks="\n\n".join(tasks), signatures="\n".join(listed) or "- none",
+    return fill("refine_tree", part=NAMES[part], tasks="\n\n".join(tasks), signatures="\n".join(found) or "- none",
                 window="\n\n".join(log.trace() for log in logs), current=contents(harness, part),
                 schema=json.dumps(answer_schema(part)))
 
@@ -57,24 +49,14 @@ def verdicts(path: Path) -> dict[str, Signature]:
 def fold_notes(harness: Harness, path: Path) -> str:
     """The notes that a session left: a known topic is replaced, a new one appended. Returns a line of the report."""
     ids, log, row = {e.title: id for id, e in harness.memory.items()}, Log(path.stem), {}
-    for n, (entry, _) in enumerate(notes(path.read_text(encoding="utf-8", errors="replace"))[1]):
+    for n, chunk in enumerate(notes(path.read_text(encoding="utf-8", errors="replace"))[1]):
+        entry, _ = read_note(chunk)
         title = log.clip(entry["title"], 200)
         id = ids.setdefault(title, f"mem_{harness.counts.get('memory', 0) + n + 1:04d}")
         if id not in harness.memory or not harness.memory[id].protected:
             row[id] = {"title": title, "content": log.clip(entry["content"], 12_000), "source": "orchestrator"}
     done = merge(harness, {"memory": row}, "agent", f"a note of the session in {path.name}")
     return f"- {path.name}: {len(done)} notes folded in, {log.secrets} secrets taken out"
-
-
-def usable(files: Files) -> Files:
-    """A tree without the entries that H can't hold (a text that is too long, a value out of range): they stay as they are."""
-    row, where = parse(files)
-    for (part, id), path in where.items():
-        try:
-            imported({part: {id: row[part][id]}})
-        except EditError:
-            files = {p: t for p, t in files.items() if part == "memory" or not p.startswith(str(Path(path).parent) + "/")}
-    return files
 
 
 def refused(before: Harness, edits: list[Edit], args: argparse.Namespace) -> str:
@@ -89,68 +71,69 @@ def refused(before: Harness, edits: list[Edit], args: argparse.Namespace) -> str
 def evolve(args: argparse.Namespace, out: Path) -> tuple[Files, Files, str]:
     """-> (the tree as it was, as it is to be, the report). Writes logs in `out` only. Raises BadInput, ModelError, OSError."""
     old, odd = read_tree(args.tree)
-    faults, old = check(old, odd), usable(old)
-    harness = fold(*imported(parse(old)[0]))
+    harness = fold(*imported(parse(old)[0]))         # what H can't hold stays as it is
     judged = verdicts(args.feedback) if args.feedback else {}
-    logs = [read_log(path, args.trace_chars) for path in args.logs if path.suffix != ".md"]
-    logs = [replace(log, task=log.task[:args.task_info_chars]) for log in logs]
-    folded = [fold_notes(harness, path) for path in args.logs if path.suffix == ".md"]
-    found = [(log.name, s) for log in logs for s in [*log.found, *filter(None, [judged.get(log.name)])]]
-    lines = [f"# {args.tree.resolve().name}: what changed and why", ""]
-    lines += [f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, "
-              f"{log.skipped} lines skipped" for log in logs] + folded
-    lines += [f"- {name}: {s.name}: {' '.join(s.text.split())}" for name, s in found]
-    lines += [f"- before: {fault}" for fault in faults] + [""]
+    logs = [read_log(path, args.trace_chars, args.task_info_chars) for path in args.logs if path.suffix != ".md"]
+    words = lambda s: f"{', '.join(map(str, s.steps[-12:]))}): {' '.join(s.text.split())}"
+    found = [f"- {s.name} (severity {s.severity}, {log.name} steps {words(s)}" for log in logs
+             for s in [*log.found, *filter(None, [judged.get(log.name)])]]
+    lines = [f"# {args.tree.resolve().name}: what changed and why", "", *(
+        f"- {log.name}: {log.steps} steps, {len(log.found)} signatures, {log.secrets} secrets taken out, "
+        f"{log.skipped} lines skipped" for log in logs)]
+    lines += [fold_notes(harness, path) for path in args.logs if path.suffix == ".md"] + found
+    lines += [*(f"- before: {fault}" for fault in check(old, odd)), ""]
     model = open_model(args.model, 0, args.base_url, log=lambda line: append_line(out / "model.log", line))
     new = to_files(harness.to_json(), old)
     out.mkdir(parents=True, exist_ok=True)
     recorder = Recorder(out / "replies.jsonl", lambda role: model)
-    try:
+    with contextlib.closing(model) if hasattr(model, "close") else contextlib.nullcontext():
         for part in [p for p in PASSES if p in args.components and len(found) >= args.min_signals]:
             asked, trial = question(harness, part, logs, found), copy.deepcopy(harness)
             edits, entry = run_pass(harness, part, asked, recorder.ask, sum(log.steps for log in logs), ())
             for edit in edits:
                 trial.apply(edit)
-            files = to_files(trial.to_json(), new)
-            known = check(new, odd)
+            files, known = to_files(trial.to_json(), new), check(new, odd)
             wrong = refused(harness, edits, args) or "; ".join(fault for fault in check(files, odd) if fault not in known)
-            entry |= {"status": "dropped", "errors": [*entry["errors"], wrong]} if wrong else {}
-            append_row(out / "refinements.jsonl", entry)
-            lines += [f"## {WHAT[part][0]}: {entry['status']}", "", *(f"- {e}" for e in entry["errors"]),
-                      *(f"- {e.op} {e.id or e.part}: {e.why}" for e in edits if entry["status"] == "edited"), ""]
-            if not wrong:
+            if wrong:
+                entry |= {"status": "dropped", "errors": [*entry["errors"], wrong]}
+            else:
                 harness, new = trial, files
-    finally:
-        getattr(model, "close", lambda: None)()
+            append_row(out / "refinements.jsonl", entry)
+            lines += [f"## {NAMES[part]}: {entry['status']}", "", *(f"- {e}" for e in entry["errors"]),
+                      *(f"- {e.op} {e.id or e.part}: {e.why}" for e in edits if not wrong), ""]
     return old, new, "\n".join([*lines, f"{recorder.count} model calls, {recorder.total().money()}"])
 
 
-def options(doc: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="refiner.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+FLAGS = {                            # flag -> its default and its help
+    "model": ("scripted", "any model that run.py knows"), "base-url": ("", "an OpenAI-compatible server"),
+    "components": (",".join(PASSES), "the passes"), "trace-chars": (12_000, "of a session's steps; the middle is cut"),
+    "task-info-chars": (3_000, "of a session's task"), "memory-max-changes": (5, "in one refinement"),
+    "min-signals": (0, "fewer signatures: no pass")}
+
+
+def options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="refiner.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: (print(f"refiner.py: {message}; `python refiner.py --help`", file=sys.stderr), sys.exit(2))
     parser.add_argument("tree", type=Path, help="the agent's workspace")
     parser.add_argument("logs", type=Path, nargs="+", help="logs of its sessions (and NOTES.md files that they left)")
-    for name, default, what in (
-            ("model", "scripted", "any model that run.py knows"), ("base-url", "", "an OpenAI-compatible server"),
-            ("components", ",".join(PASSES), "the passes"), ("trace-chars", 12_000, "of a session's steps; the middle is cut"),
-            ("task-info-chars", 3_000, "of a session's task"), ("memory-max-changes", 5, "in one refinement"),
-            ("min-signals", 0, "fewer signatures: no pass")):
+    for name, (default, what) in FLAGS.items():
         parser.add_argument("--" + name, default=default, type=type(default), help=f"{what} ({default})")
     parser.add_argument("--feedback", type=Path, help='a judge\'s verdicts, {"log", "score", "feedback"} a line (off)')
     parser.add_argument("--handwritten", action="store_true", help="sub-agents and skills that people wrote may be changed, too")
     parser.add_argument("--dry-run", action="store_true", help="print the diff and write nothing")
     parser.add_argument("--out", type=Path, help="where report.md and the logs go (a new folder in runs/)")
-    return parser
+    args = parser.parse_intermixed_args(argv)
+    args.components = args.components.split(",")
+    if odd := set(args.components) - set(PASSES):
+        parser.error(f"--components {sorted(odd)[0]}: there are {', '.join(PASSES)}")
+    return args
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = options(__doc__).parse_intermixed_args(argv)
-    args.components = args.components.split(",")
+    args = options(argv)
     name = f"refine-{args.tree.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"
     out = args.out or Path(__file__).parent.parent / "runs" / name
     try:
-        if odd := set(args.components) - set(PASSES):
-            raise BadInput(f"--components {sorted(odd)[0]}: there are {', '.join(PASSES)}")
         with tempfile.TemporaryDirectory() as tmp:
             old, new, report = evolve(args, Path(tmp) if args.dry_run else out)
         change = diff(old, new)
