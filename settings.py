@@ -43,7 +43,7 @@ class Settings:
     reset_each: bool = flag(False, "--colearn, a control: every iteration starts the game anew")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
     bootstrap: str = flag("", "start from another H: a run's folder, a harness.json, the reference's folder, a workspace tree")
-    frozen: bool = flag(False, "no refinement")
+    frozen: bool = flag(False, "no refinement; the agent may still write its own memory")
     schedule: str = flag("25,25,200,100", "refine at: warm-up, early period, until, late period")
     frames: int = flag(0, "a fixed number of frames a press, the paper's 120 (0: until the game has settled)")
     window: int = flag(50, "steps that the Refiner reads")

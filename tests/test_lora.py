@@ -27,10 +27,10 @@ from tools.lora_trainer import encode, select
 FAKE = """
 import json, os, signal, struct, subprocess, sys, time
 c = json.load(open(sys.argv[1]))
-def adapter(base=c["model"], b=(1.0, 2.0), steps=3, cut=0):
+def adapter(base=c["model"], b=(1.0, 2.0), steps=3, cut=0, dtype="F32"):
     head, data = {}, b""
     for name, x in (("q.lora_A.weight", (0.5, 0.5)), ("q.lora_B.weight", b)):
-        head[name] = {"dtype": "F32", "shape": [2], "data_offsets": [len(data), len(data) + 8]}
+        head[name] = {"dtype": dtype, "shape": [2], "data_offsets": [len(data), len(data) + 8]}
         data += struct.pack("<2f", *x)
     head = json.dumps(head).encode()
     blob = struct.pack("<Q", len(head)) + head + data
@@ -54,9 +54,10 @@ FAKES = {                            # name: (code, what becomes of it, words of
     "no torch": ("import no_such_torch", "error", "ModuleNotFoundError"),
     "no usable GPU": ("print('no kernel'); sys.exit(6)", "no gpu", "no kernel"),
     "NaN, and it says so": ("sys.exit(4)", "nan", ""),
-    "NaN, and it does not": ("adapter(b=(1.0, float('nan')))", "bad adapter", "q.lora_B.weight is not finite"),
+    "NaN, and it does not": ("adapter(b=(1.0, float('nan')))", "bad adapter", "not finite"),
     "exit 0, nothing": ("pass", "bad adapter", "FileNotFoundError"),
-    "cut off": ("adapter(cut=3)", "bad adapter", "cut off"),
+    "cut off": ("adapter(cut=3)", "bad adapter", "smaller than requested"),
+    "in half precision": ("adapter(dtype='F16')", "bad adapter", "not float32"),
     "another base": ("adapter(base='/other')", "bad adapter", "belongs to /other"),
     "B all zeros": ("adapter(b=(0.0, 0.0))", "bad adapter", "it is the base"),
     "no step": ("adapter(steps=0)", "bad adapter", "no optimiser step"),

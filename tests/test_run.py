@@ -27,7 +27,7 @@ def start(*flags, **more):
 
 def play(*flags, **more):
     process = start(*flags, **more)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=400)
     return process.returncode, out, err
 
 
@@ -143,8 +143,8 @@ def test_undo_takes_effect_and_stays_in_the_replay(tmp_path):
     assert h.main(["undo", str(folder), str(skill.version)]) == 0
     status, out, err = play("--run", folder, "--resume", "--json", "--steps", 20)
     assert status == 0, err
-    calls = {r["t"]: r["reply"]["calls"][0]["name"] for r in h.read_rows(folder / "trajectory.jsonl")}
-    assert "run_skill" in (calls[11], calls[12]) and {calls[t] for t in range(13, 21)} == {"press_buttons"}
+    used = [r["t"] for r in h.read_rows(folder / "trajectory.jsonl") for c in r["reply"]["calls"] if c["args"].get("skill_id") == skill.id]
+    assert used and max(used) <= 12
     assert [e.by for e in h.read_edits(folder / "edits.jsonl")][-1] == "undo"
     status, out, _ = play("--run", folder, "--replay")
     assert status == 0, out
@@ -192,7 +192,7 @@ def test_bootstrap_and_frozen(finished, tmp_path):
     assert status == 0 and row["refinements"] == 0, err
     first = h.read_rows(tmp_path / "frozen" / "trajectory.jsonl")[:3]
     assert any(c["name"] == "run_skill" for r in first for c in r["reply"]["calls"])              # the inherited skill is used at once
-    assert all(e.by == "import" for e in h.read_edits(tmp_path / "frozen" / "edits.jsonl"))
+    assert {e.by for e in h.read_edits(tmp_path / "frozen" / "edits.jsonl")} <= {"import", "agent"}       # its own notes are the agent's
     status, out, _ = play("--run", tmp_path / "min", "--harness", "min", "--steps", 30, "--json")
     assert status == 0 and json.loads(out)["refinements"] == 0
 

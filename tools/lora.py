@@ -5,13 +5,14 @@
 
 Nothing here imports torch: the trainer (tools/lora_trainer.py) is a process in an environment of its own, which may run out
 of memory, hang or be killed. An adapter appears under its name only when it is whole, finite and of the right base.
-The settings are the paper's (section 4 and appendix); MODES lists them.
+The defaults, COMMON and MODES, are the paper's settings (section 4 and appendix).
 """
 import argparse
 import contextlib
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,16 +25,15 @@ import requests
 
 from models import digest
 from models.wire import addressed
-from runlog import BadInput, write_atomic
+from runlog import BadInput, read_rows
 
 TRAINER = Path(__file__).with_name("lora_trainer.py")
 COMMON = {"r": 256, "alpha": 256, "max_length": 8192, "warmup": 0.03, "batch": 4, "steps": 0, "epochs": 1, "seed": 0,
           "init": "", "targets": "", "template": "", "beta2": 0.999, "beta": 0.04, "clip": 0.2}
 MODES = {"sft": {"lr": 2e-5, "per_step": 8}, "soft": {"lr": 5e-6, "per_step": 8, "epochs": 3},
          "grpo": {"lr": 1e-6, "per_step": 8, "steps": 590}}      # per_step: rows a step; in grpo states, of G = 4 rows each
-STATUS = {3: "empty", 4: "nan", 5: "oom", 6: "no gpu", -9: "killed", 137: "killed", -15: "cancelled", 143: "cancelled"}
-TRIES, GRACE = 4, 10                 # tries with half the batch each; seconds between TERM and KILL
-WIDTH = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+STATUS = {0: "ok", 3: "empty", 4: "nan", 5: "oom", 6: "no gpu", -9: "killed", 137: "killed", -15: "cancelled", 143: "cancelled"}
+TICK, GRACE = 0.2, 10                # seconds: between two looks at the trainer, between TERM and KILL
 
 
 class TrainError(BadInput):
@@ -45,82 +45,64 @@ class TrainError(BadInput):
 
 
 def gpu() -> str:
-    """The trainer's CUDA_VISIBLE_DEVICES: as the user has set it, else the freest GPU's uuid; "": there is none.
-
-    The driver is asked, not torch. That it answers only means that trying is worth while: the trainer itself looks again.
-    """
+    """The trainer's CUDA_VISIBLE_DEVICES: as the user has set it, else the uuid of the driver's freest GPU; "": there is none."""
     command = ["nvidia-smi", "--query-gpu=memory.free,uuid", "--format=csv,noheader,nounits"]
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):        # no driver; a wedged one hangs
         return ""
-    found = [line.split(", ") for line in text.splitlines() if ", " in line]
-    freest = max(found, key=lambda row: int(row[0]) if row[0].isdigit() else 0, default=["", ""])     # "[N/A]": shared memory
-    return os.environ.get("CUDA_VISIBLE_DEVICES", freest[1]).replace("-1", "")
+    found = [(int(free or 0), uuid) for free, uuid in re.findall(r"(?m)^(\d*).*, (\S+)", text)]          # "[N/A]": shared memory
+    return os.environ.get("CUDA_VISIBLE_DEVICES", max(found, default=(0, ""))[1]).replace("-1", "")
 
 
 def flaw(folder: Path, model: str) -> str:
-    """What is wrong with an adapter's folder; "" when it can be served."""
+    """What is wrong with an adapter's folder; "" when it is whole, finite, of this base and not the base itself."""
     try:
         done, config = (json.loads((folder / name).read_text()) for name in ("DONE.json", "adapter_config.json"))
-        if config["base_model_name_or_path"] != model:
-            return f"it belongs to {config['base_model_name_or_path']}, not to {model}"
-        return "no optimiser step was made" if done["steps"] < 1 else bad_tensors(folder / "adapter_model.safetensors")
-    except (OSError, ValueError, LookupError, TypeError) as e:
-        return f"{type(e).__name__}: {e}"
+        data = (folder / "adapter_model.safetensors").read_bytes()       # a JSON header and its length, then numbers
+        start = 8 + int.from_bytes(data[:8], "little")
+        tensors = {name: t for name, t in json.loads(data[8:start]).items() if name != "__metadata__"}
+        numbers = np.frombuffer(data, "<f4", max(t["data_offsets"][1] for t in tensors.values()) // 4, start)
+        b = [t["data_offsets"] for name, t in tensors.items() if "lora_B" in name]       # in bytes
+        of = config["base_model_name_or_path"]
+        checks = {f"it belongs to {of}, not to {model}": of == model,
+                  "no optimiser step was made": done["steps"] > 0,
+                  "its numbers are not float32": all(t["dtype"] == "F32" for t in tensors.values()),
+                  "it holds numbers that are not finite": np.isfinite(numbers).all(),
+                  "B is all zeros: it is the base": any(numbers[i // 4:j // 4].any() for i, j in b)}
+        return next((words for words, good in checks.items() if not good), "")
+    except (OSError, ValueError, LookupError, TypeError) as e:           # ValueError: cut off, or no JSON
+        return f"it can't be read: {type(e).__name__}: {e}"
 
 
-def bad_tensors(path: Path) -> str:
-    """The same of a safetensors file: its length, every number finite, and a B that is not all zeros."""
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    tensors = {k: v for k, v in json.loads(data[8:8 + size]).items() if k != "__metadata__"}
-    if not tensors or len(data) != 8 + size + max(v["data_offsets"][1] for v in tensors.values()):
-        return "the file of tensors is empty or cut off"
-    moved = False
-    for name, t in tensors.items():
-        start, end = t["data_offsets"]
-        x = np.frombuffer(data[8 + size + start:8 + size + end], WIDTH[t["dtype"]])
-        x = (x.astype("<u4") << 16).view("<f4") if t["dtype"] == "BF16" else x
-        if not np.isfinite(x).all():
-            return f"{name} is not finite"
-        moved |= "lora_B" in name and bool(x.any())
-    return "" if moved else "B is all zeros: it is the base"
-
-
-def spawn(command: list[str], log: Path, env: dict, patience: float) -> tuple[str, str]:
-    """Run it in a process group of its own. Returns (STATUS's word, the end of its log). Hung: silent for `patience` seconds."""
+def spawn(command: list[str], log: Path, env: dict, patience: float) -> str:
+    """Run the trainer in a process group of its own. Returns STATUS's word, or hung: `patience` seconds without a line."""
     with open(log, "ab") as out:
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=env, start_new_session=True)
     try:
-        heard, size, hung = time.monotonic(), -1, False
-        while child.poll() is None and not hung:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(0.2)
-            if log.stat().st_size != size:
-                heard, size = time.monotonic(), log.stat().st_size
-            hung = time.monotonic() - heard > patience
+        quiet, size = 0.0, -1
+        while child.poll() is None and quiet < patience:
+            time.sleep(TICK)
+            quiet, size = quiet + TICK if log.stat().st_size == size else 0.0, log.stat().st_size
     finally:                                 # Ctrl-C comes here too. The whole group: a launcher is not its workers
         for sign in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(child.pid, sign)
                 child.wait(GRACE)
         child.stdin.close()
-    tail = log.read_bytes()[-2000:].decode("utf-8", "replace").strip()
-    return "hung" if hung else "ok" if child.returncode == 0 else STATUS.get(child.returncode, "error"), tail
+    return "hung" if quiet >= patience else STATUS.get(child.returncode, "error")
 
 
 def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", patience: float = 1800,
           **changes: object) -> dict | None:
     """Train theta on a shard; the adapter is the folder `out`. Returns its DONE.json; None: no row was worth training on.
 
-    changes: other values for COMMON's and MODES' settings. Out of memory, or killed: again with half the micro-batch (the
-    step stays the same), from the last save. An `out` that is already there is taken when it is of the same shard and
-    settings. Raises TrainError, and then `out` is not there.
+    changes: other values for COMMON's and MODES' settings. Out of memory, or killed: again with half the micro-batch; the step
+    stays the same. An `out` of the same shard and settings is taken as it is. Raises TrainError, and then nothing is published.
     """
-    if unknown := set(changes) - set(COMMON) - set(MODES["sft"]):
+    if unknown := set(changes) - set(COMMON | MODES["sft"]):
         raise BadInput(f"no such setting of the trainer: {min(unknown)}; there are {', '.join(COMMON | MODES['sft'])}")
-    work, device = out.with_name(out.name + ".part"), gpu()
+    work, log, device = out.with_name(out.name + ".part"), out.with_name(out.name + ".log"), gpu()
     base = str(Path(model).resolve()) if Path(model).exists() else model
     config = COMMON | MODES[mode] | changes | {"mode": mode, "model": base}
     id = digest({k: v for k, v in config.items() if k != "batch"}, shard.read_text(encoding="utf-8"))
@@ -130,30 +112,24 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
         if done["id"] != id:
             raise TrainError("exists", f"{out} is there and was trained on something else; choose another name")
         return done
-    env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "TOKENIZERS_PARALLELISM": "false",
-           "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2)),
-           **os.environ, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": device}
-    out.with_name(out.name + ".log").unlink(missing_ok=True)
-    for _ in range(TRIES):
-        started = work / "run.json"
-        if started.exists() and json.loads(started.read_text())["id"] != id:
-            shutil.rmtree(work)
-        work.mkdir(parents=True, exist_ok=True)
-        write_atomic(started, json.dumps(config).encode())
-        word, tail = spawn([python, str(TRAINER), str(started)], out.with_name(out.name + ".log"), env, patience)
-        if word not in ("oom", "killed") or config["batch"] == 1 and word == "oom":
+    env = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2)), **os.environ,         # waiting threads spin
+           "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": device}
+    log.unlink(missing_ok=True)
+    while True:
+        shutil.rmtree(work, ignore_errors=True)          # of a try that was ended
+        work.mkdir(parents=True)
+        (work / "run.json").write_text(json.dumps(config))
+        word = spawn([python, str(TRAINER), str(work / "run.json")], log, env, patience)
+        if word not in ("oom", "killed") or config["batch"] == 1:
             break
-        config["batch"] = max(1, config["batch"] // 2)
+        config["batch"] //= 2
+    why = flaw(work, base) if word == "ok" else log.read_text(errors="replace").strip().rpartition("\n")[2]
+    if word == "ok" and not why:
+        return json.loads((work.replace(out) / "DONE.json").read_text())
+    shutil.rmtree(work)
     if word == "empty":
-        shutil.rmtree(work)
         return None
-    if word == "ok" and (wrong := flaw(work, base)):
-        word, tail = "bad adapter", wrong
-    if word != "ok":
-        shutil.rmtree(work)
-        raise TrainError(word, f"{tail.splitlines()[-1] if tail else 'it said nothing'}; all of it is in {out}.log")
-    os.replace(work, out)
-    return json.loads((out / "DONE.json").read_text())
+    raise TrainError("bad adapter" if word == "ok" else word, f"{why[:2000] or 'it said nothing'}; all of it is in {log}")
 
 
 # -- the server
@@ -165,9 +141,10 @@ def call(method: str, url: str, body: dict | None = None) -> requests.Response:
 
 def publish(url: str, name: str, folder: Path) -> None:
     """Have a vLLM server load an adapter under a name that is new in every round, so that no cache mixes two policies."""
+    if name in {m["id"] for m in call("GET", f"{url}/models").json()["data"]}:           # by a run that was ended
+        return
     answer = call("POST", f"{url}/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
-    known = answer.status_code == 400 and name in {m["id"] for m in call("GET", f"{url}/models").json()["data"]}
-    if answer.status_code != 200 and not known:
+    if answer.status_code != 200:
         raise TrainError("not loaded", f"{url} answered {answer.status_code}: {answer.text[:300]}; vLLM needs --enable-lora, "
                          "--max-lora-rank, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 
@@ -183,8 +160,7 @@ def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> floa
         answer = call("POST", f"{url}/chat/completions", body)
         answer.raise_for_status()
         choice = answer.json()["choices"][0]
-        told = (choice.get("logprobs") or {}).get("content") or []
-        return json.dumps(choice["message"].get("content")), [t["logprob"] for t in told]
+        return choice["message"].get("content"), [t["logprob"] for t in (choice.get("logprobs") or {}).get("content") or []]
 
     def apart(a: tuple, b: tuple) -> float:
         return math.inf if a[0] != b[0] else max((abs(x - y) for x, y in zip(a[1], b[1])), default=0.0)
@@ -202,7 +178,7 @@ def advance(shard: Path, out: Path, model: str, python: str, url: str, served: s
     None: nothing to train on, theta_k stays. served: the base's name there. more: train's. Raises TrainError, theta_k stays."""
     if train(shard, out, model, python, **more) is None:
         return None
-    prompts = [addressed(json.loads(line)["prompt"], "") for line in shard.read_text(encoding="utf-8").splitlines()[:3]]
+    prompts = [addressed(row["prompt"], "") for row in read_rows(shard)[:3]]
     publish(url, out.name, out)
     canary(url, {"model": served}, {"model": out.name}, prompts)
     return out.name

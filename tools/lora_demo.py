@@ -11,25 +11,27 @@ has the weight 0.97 ^ (steps to the milestone), all others 0.
 """
 import argparse
 import json
-import resource
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
-from ch import MAIN, Agent, context, tool_list
+from ch import Agent, context, tool_list
 from env import open_env
 from games.toy import MOVES
-from harness import Harness, problems
-from models import ModelError
+from harness import Harness
+from models import Call, ModelError, Reply
 from models.local import Local, weights
 from models.scripted import Scripted
-from runlog import BadInput, write_atomic
+from runlog import BadInput, write_rows
+from sft import agreement, calls, refused, shard_row
 from tools.lora import canary, train
 
 SYSTEM = "Walk to the key k, then to the exit E. Answer with one call."
-TOOLS = {"move": ("Walk one cell.", {"type": "object", "properties": {"direction": {"type": "string", "enum": list(MOVES)}},
-                                     "required": ["direction"], "additionalProperties": False})}
-STEPS, MUTE, DISCOUNT = 60, 10, 0.97         # of a walk, at most; replies without a call that end it; of a row's weight, a step
+WAY = {"type": "object", "properties": {"direction": {"type": "string", "enum": list(MOVES)}}, "required": ["direction"],
+       "additionalProperties": False}
+TOOLS = tool_list({"move": ("Walk one cell.", WAY)})
+WALK, DISCOUNT = 30, 0.97            # steps of a walk, at most; of a row's weight, a step
 # Half of the layers, small steps, a high learning rate: little enough for a CPU, enough for twenty rows to learn a call's form.
 SMALL = {"r": 16, "alpha": 32, "lr": 1e-3, "beta2": 0.95, "epochs": 7, "per_step": 2, "batch": 2, "max_length": 512,
          "targets": r".*layers\.(1[5-9]|2\d)\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
@@ -45,71 +47,58 @@ class Small(Local):
 
 def collect() -> list[dict]:
     """The teacher's walk as rows of a shard."""
-    teacher, env = Scripted(0), open_env("toy")
-    agent = Agent(env, Harness(prompt="go"), lambda role, messages, tools: teacher(messages, tools))
-    while len(env.reached) < 2 and agent.t < 100:
+    teacher = Scripted(0)
+    agent = Agent(open_env("toy"), Harness(prompt="go"), lambda role, *what: teacher(*what))
+    while len(agent.env.reached) < 2 and agent.t < 100:
         agent.step()
     agent.sandbox.close()
     rows, later, left = [], set(), 0
     for s in reversed(agent.steps):
         later, left = (set(), 0) if s.milestones else (later, left + 1)      # back from each milestone
-        call = {"name": "move", "arguments": {"direction": s.reply.calls[0].args["direction"]}}
-        said = {"role": "assistant", "content": "", "tool_calls": [{"id": f"call{s.t}", "type": "function", "function": call}]}
-        rows.append({"id": f"toy {s.t}", "prompt": context(SYSTEM, "", [], s.obs, None), "completion": [said],
-                     "tools": tool_list(TOOLS), "images": [], "weight": 0.0 if s.key in later else DISCOUNT ** left})
+        said = Reply("", [Call(f"call{s.t}", "move", {"direction": s.reply.calls[0].args["direction"]})])
+        weight = 0.0 if s.key in later else DISCOUNT ** left
+        rows.append(shard_row(f"toy {s.t}", context(SYSTEM, "", [], s.obs, None), said, TOOLS, weight))
         later.add(s.key)
     return rows[::-1]
 
 
 def evaluate(model: Small, rows: list[dict]) -> dict:
-    """The same states for every theta: the likeliest reply is one valid call; it is the teacher's. Then a walk, sampled."""
-    shaped, same, model.fields["temperature"] = 0, 0, 0
-    for row in rows:
-        calls = model(row["prompt"], row["tools"]).calls
-        valid = len(calls) == 1 and calls[0].name == "move" and not problems(calls[0].args, TOOLS["move"][1])
-        shaped += valid
-        same += valid and calls[0].args == row["completion"][0]["tool_calls"][0]["function"]["arguments"]
+    """The same states for every theta: the likeliest reply can be carried out; it is the teacher's. Then a walk, sampled."""
+    model.fields["temperature"] = 0
+    replies = [model(row["prompt"], TOOLS) for row in rows]
+    right = sum(agreement(reply, Reply("", calls(row))) == 1 for reply, row in zip(replies, rows))
     env = open_env("toy")
-    agent = Agent(env, Harness(), lambda role, messages, tools: model(messages, tools))
-    while agent.t < STEPS and len(env.reached) < 2 and (agent.t < MUTE or any(s.reply.calls for s in agent.steps[-MUTE:])):
-        model.fields |= {"temperature": 1, "seed": agent.t}
-        agent.threads[MAIN].clear()          # each turn is sent alone
-        agent.turn(MAIN, SYSTEM, TOOLS)
-    agent.sandbox.close()
-    said = agent.steps[0].reply
-    return {"states": len(rows), "format": shaped, "the teacher's": same, "milestones": len(env.reached), "steps": agent.t,
-            "said first": said.text[:60] or str(said.calls)}
+    for t in range(WALK):
+        model.fields |= {"temperature": 1, "seed": t}
+        reply = model(context(SYSTEM, "", [], env.observe().text, None), TOOLS)
+        for call in reply.calls if not refused(reply, TOOLS) else []:
+            env.act(call.name, call.args)
+    return {"states": len(rows), "format": sum(not refused(reply, TOOLS) for reply in replies), "the teacher's": right,
+            "milestones": len(env.reached), "steps": env.presses, "said last": reply.text[:60] or str(reply.calls)}
 
 
-def demo(out: Path, python: str) -> dict:
-    """All of it; prints each stage's seconds as it ends. Raises BadInput, ModelError."""
-    seconds, start = {}, time.monotonic()
+def demo(out: Path, python: str) -> None:
+    """All of it; prints a line a stage: its seconds, what came of it. Raises BadInput, ModelError."""
+    shard, start = out / "shard.jsonl", time.monotonic()
 
-    def lap(stage: str) -> None:
+    def lap(stage: str, result: object) -> None:
         nonlocal start
-        seconds[stage], start = round(time.monotonic() - start, 1), time.monotonic()
-        print(f"{stage:16s} {seconds[stage]:6.1f} s", flush=True)
+        print(f"{stage:16s} {time.monotonic() - start:6.1f} s  {json.dumps(result)}", flush=True)
+        start = time.monotonic()
 
     out.mkdir(parents=True, exist_ok=True)
-    rows, shard, results = collect(), out / "shard.jsonl", {}
-    write_atomic(shard, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    rows = collect()
     kept = [row for row in rows if row["weight"]]
-    lap("collect")
-    theta_0 = Small(actions="tools")
-    results["theta_0"] = evaluate(theta_0, kept)
-    theta_0.close()
-    lap("theta_0 plays")
-    done = train(shard, out / "theta_1", str(weights()), python, "sft", **SMALL)
-    lap("training")
-    theta_1 = Small(str(out / "theta_1"), actions="tools")
-    scaled = lambda scale: {"lora": [{"id": 0, "scale": scale}]}
-    apart = canary(theta_1.url.removesuffix("/chat/completions"), scaled(0.0), scaled(1.0), [kept[0]["prompt"]])
-    lap("canary")
-    results["theta_1"] = evaluate(theta_1, kept)
-    theta_1.close()
-    lap("theta_1 plays")
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-    return results | {"training": done, "canary": str(apart), "seconds": seconds, "peak MB": peak}     # the trainer's
+    write_rows(shard, rows)
+    lap("collect", {"rows": len(rows), "of weight": len(kept)})
+    with closing(Small(actions="tools")) as theta_0:
+        lap("theta_0 plays", evaluate(theta_0, kept))
+    lap("training", train(shard, out / "theta_1", str(weights()), python, "sft", **SMALL))
+    with closing(Small(str(out / "theta_1"), actions="tools")) as theta_1:
+        base, theta = ({"lora": [{"id": 0, "scale": scale}]} for scale in (0.0, 1.0))
+        moved = canary(theta_1.url.removesuffix("/chat/completions"), base, theta, [kept[0]["prompt"]])
+        lap("canary", f"apart by {moved:g}")
+        lap("theta_1 plays", evaluate(theta_1, kept))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -118,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--trainer-python", default=".trainer/bin/python", help="the trainer's environment (.trainer/bin/python)")
     args = parser.parse_args(argv)
     try:
-        print("\n".join(f"{name:16s} {json.dumps(what)}" for name, what in demo(args.out, args.trainer_python).items()))
+        demo(args.out, args.trainer_python)
     except (BadInput, ModelError, OSError) as e:
         print(f"tools.lora_demo: {e}", file=sys.stderr)
         return 2

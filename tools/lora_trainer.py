@@ -17,18 +17,16 @@ import json
 import math
 import os
 import random
-import resource
+import re
 import sys
 import threading
 import time
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 EMPTY, NAN, OOM, NO_GPU = 3, 4, 5, 6
-SAVE = 50                            # optimiser steps between two saves, for going on after a kill
 LANGUAGE = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"      # not the eyes of a VLM
-GGUF = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
 
 def watch_parent() -> None:
@@ -45,35 +43,30 @@ def encode(row: dict, tokenizer: Any) -> dict:
     render = lambda part, **more: tokenizer.apply_chat_template(part, tools=row.get("tools") or None, tokenize=False, **more)
     full, prompt = render(messages), render(messages[:len(row["prompt"])], add_generation_prompt=True)
     ids, before = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (full, prompt))
-    same = next((i for i, (a, b) in enumerate(zip(ids, before)) if a != b), min(len(ids), len(before)))
-    return {"weight": 1.0, **row, "text": full, "n": len(ids), "target": len(ids) - same}
+    return {"weight": 1.0, **row, "text": full, "n": len(ids), "target": len(ids) - len(os.path.commonprefix([ids, before]))}
 
 
 def select(rows: list[dict], mode: str, longest: int) -> tuple[list[list[dict]], dict]:
     """(units, counts of what was dropped). A unit is trained on in one step: a row, or in GRPO all candidates of a state."""
-    drop, kept = {"pictures": 0, "zero_weight": 0, "too_long": 0, "no_target": 0, "flat_group": 0}, []
-    for r in rows:
-        why = "pictures" if r.get("images") else "zero_weight" if mode != "grpo" and r["weight"] <= 0 else \
-            "too_long" if r["n"] > longest else "no_target" if not r["target"] else ""
-        if why:
+    grpo, units = mode == "grpo", {}
+    drop = {"pictures": 0, "zero_weight": 0, "too_long": 0, "no_target": 0, "flat_group": 0}
+    for i, r in enumerate(rows):
+        faults = r.get("images"), not grpo and r["weight"] <= 0, r["n"] > longest, not r["target"]       # in drop's order
+        if why := next((why for why, found in zip(drop, faults) if found), ""):
             drop[why] += 1
         else:
-            kept.append(r)
-    if mode != "grpo":
-        mean = sum(r["weight"] for r in kept) / max(1, len(kept))
-        return [[{**r, "weight": r["weight"] / mean}] for r in kept], drop       # mean 1: the learning rate keeps its meaning
-    groups: dict[Any, list[dict]] = {}
-    for r in kept:
-        groups.setdefault(r["group"], []).append(r)
-    units = []
-    for g in groups.values():
-        mean = sum(r["reward"] for r in g) / len(g)
-        deviation = math.sqrt(sum((r["reward"] - mean) ** 2 for r in g) / len(g))
-        if deviation < 1e-6:                 # all candidates are equally good: there is nothing to learn from them
+            units.setdefault(r["group"] if grpo else i, []).append(r)
+    if not grpo:
+        mean = fmean([u[0]["weight"] for u in units.values()] or [1])
+        return [[{**r, "weight": r["weight"] / mean}] for [r] in units.values()], drop     # mean 1: lr keeps its meaning
+    kept = []
+    for unit in units.values():
+        rewards = [r["reward"] for r in unit]
+        if pstdev(rewards) < 1e-6:           # all candidates are equally good: there is nothing to learn from them
             drop["flat_group"] += 1
         else:
-            units.append([{**r, "weight": (r["reward"] - mean) / (deviation + 1e-4)} for r in g])
-    return units, drop
+            kept.append([{**r, "weight": (r["reward"] - fmean(rewards)) / (pstdev(rewards) + 1e-4)} for r in unit])
+    return kept, drop
 
 
 def log_probs(model: Any, tokenizer: Any, rows: list[dict]) -> tuple[Any, Any]:
@@ -95,8 +88,8 @@ def loss_of(model: Any, tokenizer: Any, rows: list[dict], c: dict) -> Any:
     w = torch.tensor([[r["weight"]] for r in rows], device=lp.device)
     if c["mode"] != "grpo":
         return -(w * lp).sum()
-    k = lp.shape[1]
-    old = torch.stack([torch.nn.functional.pad(r["old"].to(lp.device), (k - r["target"], 0)) for r in rows])
+    old = torch.zeros_like(lp)
+    old[mask] = torch.cat([r["old"] for r in rows])
     ratio, away = (lp - old).exp(), old - lp
     gain = torch.minimum(ratio * w, ratio.clamp(1 - c["clip"], 1 + c["clip"]) * w)
     return ((c["beta"] * (away.exp() - away - 1) - gain) * mask).sum()
@@ -107,19 +100,18 @@ def open_base(c: dict, cuda: bool) -> tuple[Any, Any]:
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
-    base, more = c["model"], {}
-    if base.endswith(".gguf"):
-        base, more = os.path.dirname(base), {"gguf_file": os.path.basename(base)}
-    tokenizer = AutoTokenizer.from_pretrained(base, padding_side="left", **more)
+    base, file = os.path.split(c["model"]) if c["model"].endswith(".gguf") else (c["model"], None)
+    tokenizer = AutoTokenizer.from_pretrained(base, gguf_file=file, padding_side="left")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     if c["template"]:
         tokenizer.chat_template = Path(c["template"]).read_text(encoding="utf-8")
+    config = AutoConfig.from_pretrained(base, gguf_file=file)
+    if file and config.model_type != "llama":
+        raise SystemExit(f"a .gguf base of the family {config.model_type}: only Llama's adapters can be written as GGUF")
     # subtle: a model that sees is opened as what it is served as, or the server finds none of the adapter's names.
-    sees = not more and getattr(AutoConfig.from_pretrained(base), "vision_config", None) is not None
+    sees = getattr(config, "vision_config", None) is not None
     kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-    model = kind.from_pretrained(base, dtype=torch.bfloat16 if cuda else torch.float32, **more)
-    if more and model.config.model_type != "llama":
-        raise SystemExit(f"a .gguf base of the family {model.config.model_type}: only Llama's adapters can be written as GGUF")
+    model = kind.from_pretrained(base, gguf_file=file, dtype=torch.bfloat16 if cuda else torch.float32)
     if c["init"]:
         model = PeftModel.from_pretrained(model, c["init"], is_trainable=True)       # theta_k -> theta_k+1
     else:
@@ -132,23 +124,15 @@ def open_base(c: dict, cuda: bool) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def fit(model: Any, tokenizer: Any, units: list[list[dict]], c: dict, state: Path) -> list[float]:
-    """AdamW, warm-up then cosine, `per_step` units a step in micro-batches of `batch` rows. Returns the losses.
-
-    It ends at the first loss or gradient that is no number, which is then the last. state: saved to, and gone on from.
-    """
+def fit(model: Any, tokenizer: Any, units: list[list[dict]], c: dict) -> list[float]:
+    """AdamW, warm-up then cosine, `per_step` units a step in micro-batches of `batch` rows. Returns the losses."""
     import torch
-    params = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    params = [p for p in model.parameters() if p.requires_grad]
     an_epoch = math.ceil(len(units) / c["per_step"])
     steps = c["steps"] or math.ceil(an_epoch * c["epochs"])
     warm, losses = max(1, math.ceil(c["warmup"] * steps)), []
-    optimiser = torch.optim.AdamW(params.values(), betas=(0.9, c["beta2"]), weight_decay=0.0)
-    if state.exists():                       # an earlier try was ended in the middle
-        saved = torch.load(state, map_location=model.device, weights_only=True)
-        losses = saved["losses"]
-        model.load_state_dict(saved["params"], strict=False)
-        optimiser.load_state_dict(saved["optimiser"])
-    for s in range(len(losses), steps):
+    optimiser = torch.optim.AdamW(params, betas=(0.9, c["beta2"]), weight_decay=0.0)
+    for s in range(steps):
         order = random.Random(f"{c['seed']} {s // an_epoch}").sample(units, len(units))
         rows = [r for unit in order[s % an_epoch * c["per_step"]:][:c["per_step"]] for r in unit]
         tokens, total = sum(r["target"] for r in rows), 0.0
@@ -158,90 +142,73 @@ def fit(model: Any, tokenizer: Any, units: list[list[dict]], c: dict, state: Pat
             loss = loss_of(model, tokenizer, rows[i:i + c["batch"]], c) / tokens
             loss.backward()
             total += loss.item()
-        norm = torch.nn.utils.clip_grad_norm_(params.values(), 1.0)
-        losses.append(total)
+        norm = torch.nn.utils.clip_grad_norm_(params, 1.0).item()
         print(json.dumps({"step": s + 1, "of": steps, "loss": total, "lr": lr}), flush=True)
-        if not math.isfinite(total + norm.item()):
-            return [*losses, math.nan]
+        if not math.isfinite(total + norm):
+            sys.exit(NAN)
+        losses.append(total)
         optimiser.step()
         optimiser.zero_grad()
-        if (s + 1) % SAVE == 0:
-            saved = {"losses": losses, "params": {n: p.detach() for n, p in params.items()}, "optimiser": optimiser.state_dict()}
-            torch.save(saved, f"{state}.part")
-            os.replace(f"{state}.part", state)
     return losses
 
 
 def write_gguf(model: Any, path: Path) -> None:
     """The LoRA as llama.cpp reads it, for a base of the Llama family."""
     import gguf
-    cfg = model.config
-    out = gguf.GGUFWriter(path, "llama")
+    from peft import get_peft_model_state_dict
+    cfg, out = model.config, gguf.GGUFWriter(path, "llama")
     out.add_type("adapter")
     out.add_string("adapter.type", "lora")
     out.add_float32("adapter.lora.alpha", float(model.peft_config["default"].lora_alpha))
-    for name, p in model.named_parameters():
-        if ".lora_" not in name:
-            continue
-        _, _, rest = name.partition("layers.")
-        layer, part, x = rest.split(".")[0], ".".join(rest.split(".")[1:3]), p.detach().float().cpu()
-        heads = {"attn_q": cfg.num_attention_heads, "attn_k": cfg.num_key_value_heads}.get(GGUF[part])
-        if heads and ".lora_B" in name:      # subtle: llama.cpp keeps the rotary halves of Q and K interleaved
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, cfg.num_hidden_layers)
+    for key, x in get_peft_model_state_dict(model).items():
+        module, _, which = key.removeprefix("base_model.model.").partition(".lora_")       # which: A.weight, B.weight
+        heads = {"q_proj": cfg.num_attention_heads, "k_proj": cfg.num_key_value_heads}.get(module.rpartition(".")[2])
+        if heads and which[0] == "B":        # subtle: llama.cpp keeps the rotary halves of Q and K interleaved
             x = x.reshape(heads, 2, -1, x.shape[1]).transpose(1, 2).reshape(x.shape)
-        out.add_tensor(f"blk.{layer}.{GGUF[part]}.weight.lora_{'b' if '.lora_B' in name else 'a'}", x.contiguous().numpy())
+        out.add_tensor(f"{names.get_name(module)}.weight.lora_{which[0].lower()}", x.float().cpu().contiguous().numpy())
     out.write_header_to_file()
     out.write_kv_data_to_file()
     out.write_tensors_to_file()
     out.close()
 
 
-def train(c: dict, start: float) -> int:
+def train(c: dict) -> None:
     import torch
-    cuda, out = c["device"] == "cuda", Path(c["out"])
+    cuda, out, start = c["device"] == "cuda", Path(c["out"]), time.monotonic()
     if cuda and not torch.cuda.is_available():
         print(f"torch {torch.__version__} can't use the GPU")
-        return NO_GPU
+        sys.exit(NO_GPU)
     torch.manual_seed(c["seed"])
     model, tokenizer = open_base(c, cuda)
-    lines = Path(c["shard"]).read_text(encoding="utf-8").splitlines()
-    rows = [encode(json.loads(line), tokenizer) for line in lines if line]
+    with open(c["shard"], encoding="utf-8") as lines:
+        rows = [encode(json.loads(line), tokenizer) for line in lines if line.strip()]
     units, dropped = select(rows, c["mode"], c["max_length"])
-    print(json.dumps({"rows": sum(map(len, units)), "dropped": dropped}), flush=True)
+    count = {"rows": sum(map(len, units)), "dropped": dropped}
+    print(json.dumps(count), flush=True)
     if not units:
-        return EMPTY
-    if c["mode"] == "grpo":
-        with torch.no_grad():
-            for r in [r for unit in units for r in unit]:
-                r["old"] = log_probs(model, tokenizer, [r])[0][0].cpu()
+        sys.exit(EMPTY)
+    with torch.no_grad():
+        for r in [r for unit in units for r in unit if c["mode"] == "grpo"]:
+            r["old"] = log_probs(model, tokenizer, [r])[0][0]
     model.train()
-    losses = fit(model, tokenizer, units, c, out / "state.pt")
-    if not math.isfinite(sum(losses)):
-        return NAN
+    losses = fit(model, tokenizer, units, c)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     if c["model"].endswith(".gguf"):
         write_gguf(model, out / "adapter.gguf")
-    (out / "state.pt").unlink(missing_ok=True)
     quarter = max(1, len(losses) // 4)
-    done = {"id": c["id"], "rows": sum(map(len, units)), "dropped": dropped, "steps": len(losses), "batch": c["batch"],
-            "loss_first": sum(losses[:quarter]) / quarter, "loss_last": sum(losses[-quarter:]) / quarter,
-            "seconds": round(time.time() - start, 1), "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-            "peak_gpu_mb": torch.cuda.max_memory_allocated() >> 20 if cuda else 0}
+    done = count | {"id": c["id"], "steps": len(losses), "batch": c["batch"], "loss_first": fmean(losses[:quarter]),
+                    "loss_last": fmean(losses[-quarter:]), "seconds": round(time.monotonic() - start, 1)}
     (out / "DONE.json").write_text(json.dumps(done))         # the last file: without it the folder does not count
-    return 0
-
-
-def main(path: str) -> int:
-    import torch
-    try:
-        return train(json.loads(Path(path).read_text()), time.time())
-    except (RuntimeError, MemoryError) as e:
-        if not isinstance(e, (torch.OutOfMemoryError, MemoryError)) and "allocate memory" not in str(e):
-            raise
-        print(f"out of memory: {str(e)[:300]}")
-        return OOM
 
 
 if __name__ == "__main__":
     watch_parent()
-    sys.exit(main(sys.argv[1]))
+    try:
+        train(json.loads(Path(sys.argv[1]).read_text()))
+    except (RuntimeError, MemoryError) as e:
+        if isinstance(e, RuntimeError) and not re.search("out of memory|allocate memory", str(e)):
+            raise
+        print(f"out of memory: {str(e)[:300]}")
+        sys.exit(OOM)
