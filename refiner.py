@@ -170,12 +170,14 @@ def with_examples(dry_run: Callable[[str, dict], str] | None, window: list[Step]
 
 def refine(harness: Harness, window: list[Step], observation: str, ask: Callable[[str, list, list], Reply], *, step: int,
            cause: str, tools: Iterable[str], api: str = "",
-           dry_run: Callable[[str, dict], str] | None = None, retire: bool = True,
+           dry_run: Callable[[str, dict], str] | None = None, retire: bool | None = True,
+           parts: Iterable[str] = PASSES, attempt: Callable[..., tuple[list[Edit], dict]] = run_pass,
            review: Callable[[Harness, list[Edit]], list[Edit]] = lambda harness, edits: edits,
            on_edit: Callable[[Edit], None] = lambda edit: None) -> dict:
     """Read the window, edit H in place, return the refinement's row for refinements.jsonl.
 
-    dry_run(code, args): what is wrong with a skill's code, "" if nothing. review: what a person makes of a pass's edits.
+    dry_run(code, args): what is wrong with a skill's code, "" if nothing. retire: None for no upkeep at all. attempt: what
+    stands for `run_pass`. review: what a person makes of a pass's edits.
     """
     found, passes = signatures(window), []
 
@@ -185,14 +187,14 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
             on_edit(edit)
         return [edit.version for edit in edits]
 
-    for part in PASSES:
+    for part in parts:
         text = question(harness, part, window, found, observation, tools, api)
-        edits, entry = run_pass(harness, part, text, ask, step, tools, with_examples(dry_run, window))
+        edits, entry = attempt(harness, part, text, ask, step, tools, with_examples(dry_run, window))
         kept = take(edits)
         passes.append(entry | {"edits": kept} | ({"status": "refused"} if edits and not kept else {}))
     return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [],
             "signatures": [asdict(s) for s in found], "passes": passes,
-            "upkeep": take(upkeep(harness, window, step, retire)), "version": harness.version}
+            "upkeep": take(upkeep(harness, window, step, retire)) if retire is not None else [], "version": harness.version}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -79,7 +79,7 @@ class Run:
             self.agent.harness.apply(edit)
             self.on_edit(edit)
         limits = {"need": settings.delta, "alternatives": settings.alternatives, "seed": settings.seed}
-        self.guard = Guard(lambda: open_game(settings), self.recorder.ask, bound=float(settings.guard), **limits) \
+        self.guard = Guard(open_game(settings), self.recorder.ask, bound=float(settings.guard), **limits) \
             if settings.guard and not settings.frozen else None
         if head:
             self.restore(head, state)

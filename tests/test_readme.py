@@ -40,7 +40,7 @@ CARD = ["run.py", "ch.py", "env.py", "harness.py", "refiner.py", "prm.py", "sft.
 FLOORS = [["runlog", "models", "models.api", "models.wire", "models.vision", "models.local", "models.scripted", "models.reading", "models.learner",
            "models.student", "models.theta", "sandbox", "games.red", "games.red_data", "games.lantern", "games.cartridge", "tools.lora_trainer"],
           ["harness", "tools.lora"], ["env", "people", "tools.workspace"],
-          ["games.toy", "reuse", "signatures", "cases", "prm", "tools.bootstrap"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild"],
+          ["games.toy", "reuse", "signatures", "prm", "tools.bootstrap"], ["refiner", "ch", "settings"], ["tools.foreign", "rebuild", "cases"],
           ["tools.evolve", "sft", "guard"], ["run"], ["tools.report"], ["tools.sweep", "tools.stream", "tools.lora_demo"]]
 
 

@@ -1,17 +1,16 @@
 """A stream of tasks, one after another, with a guard of each strictness: what is learned, and what is forgotten.
 
-    python -m tools.stream lantern --guard 0,1,3,inf --seeds 5      minutes a seed with the scripted model; no key, no cost
-    python -m tools.stream tools/questions.jsonl --model NAME       questions, for a real model
-    python -m tools.stream lantern --without memory                 an ablation: this part of H is never edited
+    python guard.py stream lantern --guard 0,1,3,inf --seeds 5      minutes a seed with the scripted model; no key, no cost
+    python guard.py stream tools/questions.jsonl --model NAME       questions, for a real model
+    python guard.py stream lantern --without memory                 an ablation: this part of H is never edited
 
 Each task has cases of three kinds, disjoint. Adaptation: H plays them and the Refiner reads how. Validation: the guard
 compares candidate and live H on them. Test: after each stage every task so far is tested, R[s, j]; nothing is learned
-from that. Avg_T is the mean of the last row of R, Fgt_T the mean over all but the last task of its best row minus its last
-(Harness Continual Learning, arXiv 2608.19013).
+from that (Harness Continual Learning, arXiv 2608.19013).
 
-lantern: cases out of one run of the expert harness, in six tasks (TASKS below). Questions: a JSONL file with a row a
-question {task, input, answer, check}, check one of exact, number, choice, regex. There p is the interface I and the router
-R, M is the memory, the skills are the inner capabilities C; the answer tool is the outer one, which no edit may touch.
+lantern: cases out of one run of the expert harness, in TASKS. Questions: a JSONL file with a row {task, input, answer,
+check} each, check one of CHECKS. There p is the interface I and the router R, M is the memory, the skills are the inner
+capabilities C; the answer tool is the outer one, which no edit may touch.
 """
 import argparse
 import json
@@ -20,20 +19,21 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from cases import SPAN, Case, Snap, brief, hindsight
+from cases import SPAN, Case, brief, hindsight
 from ch import Agent, skill_api
-from env import Env, Observation, Step
-from guard import Guard
-from harness import Harness, Uses, fold, problems
-from models import ModelError, Reply, digest
+from env import Env, Observation
+from guard import Ask, Guard
+from harness import fold, problems
+from models import ModelError, digest
 from refiner import PASSES
 from runlog import BadInput, BudgetEnd, Recorder, read_rows, write_atomic
 from settings import HERE, Settings, open_game, open_models, start_edits
+from tools.report import columns
 
 SPLIT = {"adapt": 3, "valid": 3, "test": 5}
 COUNTERS = ("SHOP", "HEALER")                             # where lantern's people stand behind a counter
@@ -44,26 +44,19 @@ TASKS: dict[str, Callable[[Case, dict], bool]] = {        # lantern's: (case, br
     "fight": lambda c, end: c.goal[0] == "battle",
     "switches": lambda c, end: c.goal[1] in ("opened the shrine", "entered the last room"),
     "maze": lambda c, end: c.goal[0] in ("place", "cell") and end["dark"]}
+Tasks = dict[str, dict[str, list[Case]]]                  # name -> its cases by kind, disjoint
 
 
-@dataclass(frozen=True)
-class Task:
-    name: str
-    adapt: list[Case]
-    valid: list[Case]
-    test: list[Case]
-
-
-def split(pools: dict[str, list[Case]], seed: int) -> list[Task]:
+def split(pools: dict[str, list[Case]], seed: int) -> Tasks:
     """Cases by task -> tasks in the same order, drawn by the seed. Raises BadInput where there are too few."""
-    tasks = []
+    tasks, need = {}, sum(SPLIT.values())
     for name, pool in pools.items():
-        pool, need = list({c.id: c for c in pool}.values()), sum(SPLIT.values())
+        pool = list({c.id: c for c in pool}.values())
         solved = [c for c in pool if c.solved]
         if len(pool) < need:
             raise BadInput(f"task {name!r} has {len(pool)} different cases; it takes {need}")
         drawn = iter(random.Random(f"{seed} {name}").sample(solved if len(solved) >= need else pool, need))
-        tasks.append(Task(name, **{kind: [next(drawn) for _ in range(n)] for kind, n in SPLIT.items()}))
+        tasks[name] = {kind: [next(drawn) for _ in range(n)] for kind, n in SPLIT.items()}
     return tasks
 
 
@@ -74,11 +67,10 @@ def lantern_cases(steps: int = 0) -> dict[str, list[Case]]:
     settings = Settings(harness="expert")
     model, env, (edits, tools) = open_models(settings, HERE)["scripted"], open_game(settings), start_edits(settings)
     agent = Agent(env, fold(edits, tools), lambda role, messages, tools: model(messages, tools))
-    snaps: deque[Snap] = deque(maxlen=2 * SPAN)
+    snaps: deque[Case] = deque(maxlen=2 * SPAN)
     pools: dict[str, list[Case]] = {name: [] for name in TASKS}
     while len(env.reached) < len(env.game.milestones) and (not steps or agent.t < steps):
-        obs = env.observe()
-        snaps.append(Snap(env.save(), obs.key, brief(obs.state), obs.state["progress"]["presses"]))
+        snaps.append(Case.of(env))
         step, end = agent.step(), brief(env.observe().state)
         for draw in range(12):                            # several beginnings for one end
             for case in hindsight(list(snaps), step, end, random.Random(f"{draw} {step.t}")):
@@ -98,9 +90,9 @@ CHECKS: dict[str, Callable[[str, str], bool]] = {
     "number": lambda said, answer: [*map(float, re.findall(r"-?\d+(?:\.\d+)?", said.replace(",", ""))[-1:])] == [float(answer)],
     "choice": lambda said, answer: re.findall(r"\b[A-Z]\b", said)[-1:] == [answer],
     "regex": lambda said, answer: re.fullmatch(answer, said.strip()) is not None}
-ROW = {"type": "object", "required": ["task", "input", "answer", "check"], "additionalProperties": False, "properties": {
-    "task": {"type": "string", "minLength": 1}, "input": {"type": "string", "minLength": 1}, "answer": {"type": "string"},
-    "check": {"enum": list(CHECKS)}}}
+WORDS = {"type": "string", "minLength": 1}
+ROW = {"type": "object", "required": ["task", "input", "answer", "check"], "additionalProperties": False,
+       "properties": {"task": WORDS, "input": WORDS, "answer": WORDS, "check": {"enum": list(CHECKS)}}}
 
 
 class Questions:
@@ -150,9 +142,9 @@ def read_questions(path: Path) -> list[dict]:
 
 
 def question_cases(rows: list[dict]) -> dict[str, list[Case]]:
-    pools: dict[str, list[Case]] = {}
-    for i, row in enumerate(rows):
-        pools.setdefault(row["task"], []).append(Case(json.dumps([i, None]).encode(), digest(i, None), ["milestone", RIGHT], 9))
+    env, pools = Questions(rows), {}
+    for env.at, row in enumerate(rows):
+        pools.setdefault(row["task"], []).append(replace(Case.of(env), goal=["milestone", RIGHT], presses=9))
     return pools
 
 
@@ -173,64 +165,53 @@ def forgetting(R: list[list[float]]) -> float:
     return round(mean(max(R[s][j] for s in range(j, last + 1)) - R[last][j] for j in range(last)), 9) if last else 0.0
 
 
-def adapt(guard: Guard, harness: Harness, task: Task, ask: Callable[..., Reply], steps: list[Step]) -> None:
-    """Play the adaptation cases: their steps are what the Refiner reads, their outcome is what anchors are drawn from."""
-    for case in task.adapt:
-        ok, agent = guard.play(harness, case, ask)
-        steps += [replace(s, t=len(steps) + i + 1) for i, s in enumerate(sorted(agent.steps, key=lambda s: s.t))]
-        guard.pool.append(replace(case, solved=ok))
-        for id, use in agent.harness.uses.items():
-            old = harness.uses.get(id, Uses())
-            calls, successes = old.calls + use.calls, old.successes + use.successes
-            harness.uses[id] = replace(use, calls=calls, successes=successes, last_step=len(steps))
-
-
-def stream(tasks: list[Task], guard: Guard, settings: Settings, ask: Callable[..., Reply]) -> dict:
-    """One stream under one guard. Returns R, Avg_T, Fgt_T, candidates accepted and rejected, forks, seconds."""
-    start, (edits, tools) = time.monotonic(), start_edits(settings)
-    harness, steps, R, rows = fold(edits, tools), [], [], []
-    for stage, task in enumerate(tasks):
+def stream(tasks: Tasks, guard: Guard, settings: Settings, ask: Ask) -> dict:
+    """One stream under one guard. Returns R, Avg_T, Fgt_T, candidates accepted and rejected, forks, seconds, decisions."""
+    harness, steps, R, rows, start = fold(*start_edits(settings)), [], [], [], time.monotonic()
+    for name, task in tasks.items():
         before = len(steps)
-        adapt(guard, harness, task, ask, steps)
-        guard.valid.clear()
-        guard.valid.extend(task.valid)
-        agent, window = Agent(guard.env, harness, ask), steps[before:][-settings.window:]
+        for case in task["adapt"]:                        # what the Refiner reads; its outcome is what anchors are drawn from
+            ok, agent = guard.play(harness, case, ask, len(steps))
+            steps += sorted(agent.steps, key=lambda s: s.t)
+            guard.pool.append(replace(case, solved=ok))
+        guard.valid.extend(task["valid"])
+        agent = Agent(guard.env, harness, ask)
         agent.sandbox = guard.sandbox
-        rows.append(guard.refine(harness, window, guard.env.observe().text, ask, step=len(steps), cause=task.name,
-                                 tools=sorted(agent.all_tools), api=skill_api(guard.env.tools), dry_run=agent.dry_run))
-        guard.end_task(task.name)
-        R.append([mean(o.ok for o in guard.scores(harness, seen.test).values()) for seen in tasks[:stage + 1]])
-    decisions = [d for row in rows for d in row["guard"]]
-    return {"Avg": average(R), "Fgt": forgetting(R), "accepted": sum(d["taken"] for d in decisions),
-            "rejected": sum(bool(d["refused"]) for d in decisions), "cases": guard.count["cases"],
-            "forks": guard.count["forks"] + guard.count["replays"], "seconds": round(time.monotonic() - start, 1),
-            "R": R, "rows": rows}
+        window, seen = steps[before:][-settings.window:], guard.env.observe().text
+        row = guard.refine(harness, window, seen, ask, step=len(steps), cause=name, tools=sorted(agent.all_tools),
+                           api=skill_api(guard.env.tools), dry_run=agent.dry_run)
+        rows += row["guard"]
+        guard.end_task(len(steps))
+        guard.valid.clear()
+        tested = [task["test"] for task in tasks.values()][:len(R) + 1]
+        R.append([mean(ok for ok, _ in guard.scores(harness, cases).values()) for cases in tested])
+    return {"Avg": average(R), "Fgt": forgetting(R), "accepted": sum(d["taken"] for d in rows),
+            "rejected": sum(bool(d["refused"]) for d in rows), "forks": guard.count.total(),
+            "seconds": round(time.monotonic() - start, 1), "R": R, "decisions": rows}
 
 
 def table(results: dict[str, list[dict]]) -> str:
-    """B -> the results of its seeds, as means."""
-    columns = ("Avg", "Fgt", "accepted", "rejected", "cases", "forks", "seconds")
-    lines = [f"{'B':>4s} {'seeds':>5s} " + " ".join(f"{c:>9s}" for c in columns)]
-    for bound, rows in results.items():
-        means = [mean(r[c] for r in rows) * (100 if c in ("Avg", "Fgt") else 1) for c in columns]
-        lines.append(f"{bound:>4s} {len(rows):5d} " + " ".join(f"{v:9.1f}" for v in means))
-    return "\n".join(lines)
+    """B -> the results of its seeds, as means; Avg and Fgt in percent."""
+    scale = {"Avg": 100, "Fgt": 100, "accepted": 1, "rejected": 1, "forks": 1, "seconds": 1}
+    cells = [[bound, str(len(rows)), *(f"{mean(r[c] for r in rows) * by:.1f}" for c, by in scale.items())]
+             for bound, rows in results.items()]
+    return columns([["B", "seeds", *scale], *cells])
 
 
 def sweep(pools: dict[str, list[Case]], env: Callable[[], Env], settings: Settings, bounds: list[str], seeds: int,
-          parts: Iterable[str], out: Path) -> dict[str, list[dict]]:
+          parts: list[str], out: Path) -> dict[str, list[dict]]:
     """Every B with every seed. Every reply is in OUT/replies-SEED.jsonl: the same command again asks for none of them twice."""
     results: dict[str, list[dict]] = {bound: [] for bound in bounds}
     for seed in range(seeds):
-        models = open_models(replace(settings, seed=seed), out)
-        chosen = lambda role, models=models: models[settings.model_of(role)]
-        recorder = Recorder(out / f"replies-{seed}.jsonl", chosen, budget=settings.dollars)
+        settings = replace(settings, seed=seed)
+        models = open_models(settings, out)
+        recorder = Recorder(out / f"replies-{seed}.jsonl", lambda role: models[settings.model_of(role)], budget=settings.dollars)
         memo, replies = {}, {}                            # the same H, case and model: the same outcome, under every B
         for bound in bounds:
-            guard = Guard(env, recorder.ask, bound=float(bound), need=settings.delta, alternatives=settings.alternatives,
+            guard = Guard(env(), recorder.ask, bound=float(bound), need=settings.delta, alternatives=settings.alternatives,
                           seed=seed, parts=parts)
             guard.memo, guard.replies = memo, replies
-            result = stream(split(pools, seed), guard, replace(settings, seed=seed), recorder.ask)
+            result = stream(split(pools, seed), guard, settings, recorder.ask)
             guard.close()
             results[bound].append(result)
             write_atomic(out / f"{bound}-{seed}.json", json.dumps(result).encode())
@@ -240,22 +221,24 @@ def sweep(pools: dict[str, list[Case]], env: Callable[[], Env], settings: Settin
     return results
 
 
+FLAGS = {"guard": ("0,1,3,inf", "values of B, with commas between"), "seeds": (1, "seeds 0 to N - 1"),
+         "without": ("", f"parts of H that are never edited, of {', '.join(PASSES)}"), "out": ("", "the folder of the results"),
+         **{name: (getattr(Settings(), name), "as run.py's")
+            for name in ("model", "base_url", "refiner_model", "delta", "alternatives", "dollars")}}
+
+
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tools.stream", description=__doc__,
+    parser = argparse.ArgumentParser(prog="guard.py stream", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: (print(f"stream.py: {message}", file=sys.stderr), sys.exit(2))
+    parser.error = lambda message: (print(f"guard.py stream: {message}", file=sys.stderr), sys.exit(2))
     parser.add_argument("tasks", help="lantern, or a JSONL file of questions")
-    parser.add_argument("--guard", default="0,1,3,inf", help="values of B, with commas between (0,1,3,inf)")
-    parser.add_argument("--seeds", type=int, default=1, help="seeds 0 to N - 1 (1)")
-    parser.add_argument("--without", default="", help=f"parts of H that are never edited: {', '.join(PASSES)}")
-    for name in ("model", "base_url", "refiner_model", "delta", "alternatives", "dollars"):
-        default = getattr(Settings(), name)
-        parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default, help=f"as run.py's ({default})")
-    parser.add_argument("--out", type=Path, help="the folder of the results (runs/stream-TASKS)")
+    for flag, (default, words) in FLAGS.items():
+        parser.add_argument("--" + flag.replace("_", "-"), type=type(default), default=default, help=f"{words} ({default})")
     args = vars(parser.parse_args(argv))
     name, bounds, seeds, without, out = (args.pop(k) for k in ("tasks", "guard", "seeds", "without", "out"))
     try:
-        settings, without = Settings(**args), without.split(",") if without else []
+        settings, without = Settings(**args), list(filter(None, without.split(",")))
+        out = Path(out or HERE / "runs" / f"stream-{Path(name).stem}")
         for bound in bounds.split(","):
             replace(settings, guard=bound or "none").check()
         if seeds < 1 or set(without) - set(PASSES):
@@ -263,17 +246,15 @@ def main(argv: list[str] | None = None) -> int:
         rows = [] if name == "lantern" else read_questions(Path(name))
         if rows and settings.model == "scripted":
             raise BadInput("the scripted model plays games and answers no questions; name another with --model")
-        out = out or HERE / "runs" / f"stream-{Path(name).stem}"
         out.mkdir(parents=True, exist_ok=True)
-        pools = question_cases(rows) if rows else lantern_cases()
-        env = (lambda: Questions(rows)) if rows else lambda: open_game(settings)
+        pools, env = (question_cases(rows), lambda: Questions(rows)) if rows else (lantern_cases(), lambda: open_game(settings))
         print(table(sweep(pools, env, settings, bounds.split(","), seeds, [p for p in PASSES if p not in without], out)))
         return 0
     except BudgetEnd:
         e = f"--dollars {settings.dollars:g} is reached; the same command with more goes on, and nothing is paid twice"
     except (BadInput, ModelError, OSError) as wrong:
         e = wrong
-    print(f"stream.py: {e}", file=sys.stderr)
+    print(f"guard.py stream: {e}", file=sys.stderr)
     return 2
 
 
