@@ -222,9 +222,10 @@ def read_results(text: str, view: View) -> None:
             view.maps[view.place] |= {(x, y): symbol for x, symbol in enumerate(row) if symbol != " "}
             view.seen[view.place] |= {(x, y) for x, symbol in enumerate(row) if symbol != " "}
     view.bumps += text.count("blocked") if '"goal"' in text else 0
-    # A walk that a battle or something new broke off did not fail.
-    if goal := re.search(r'"success": false, "from": .*?"goal": \[(-?\d+), (-?\d+)\], "in": "overworld", "things": \[\]', text):
-        view.failed[view.at((int(goal[1]), int(goal[2])))] += 1
+    # A walk that a battle or something new broke off did not fail; one that never set out did.
+    if walk := re.search(r'"success": false, "from": (.*?), "at": (.*?), "goal": \[(-?\d+), (-?\d+)\], "in": "overworld", "things": (\[\])?', text):
+        if walk[5] or walk[1] == walk[2]:
+            view.failed[view.at((int(walk[3]), int(walk[4])))] += 1
 
 
 def read_context(messages: list[Message]) -> View:
