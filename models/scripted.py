@@ -216,12 +216,17 @@ class Turn:
         return self.leave() or self.wander(None)
 
     def healer(self) -> tuple[int, int] | None:
-        """Of the people here one who is not known yet, or speaks of healing, when the party is hurt or worn out."""
+        """When the party is hurt or worn out: of the people here one who is not known yet, or speaks of healing."""
         view, (x, y) = self.view, self.view.pos
         party = re.search(r"^Party: .*", view.text, re.M)
         points = [int(n) for pair in re.findall(r"HP (\d+)/(\d+)", party[0] if party else "") for n in pair]
         if sum(points[::2]) >= 0.7 * sum(points[1::2]) and view.strength >= 0.4:
             return None
+        if view.strength < 0.15:                         # no moves are left: back to whoever is known to heal
+            healers = {c for c, said in view.texts.items() if re.search("heal|mend", said) and c not in view.used}
+            here = sorted(c[1:] for c in healers if c[0] == view.place)
+            if step := here[0] if here else view.route({c[0] for c in healers}):
+                return step
         people = [c for c in view.maps[view.place] if view.kind(c) == "person" and view.at(c) not in view.used and not view.vain(view.at(c))
                   and re.search("heal|mend|^$", view.texts.get(view.at(c), ""))]
         return min(people, key=lambda c: abs(c[0] - x) + abs(c[1] - y), default=None)

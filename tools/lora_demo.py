@@ -24,7 +24,7 @@ from models import Call, ModelError, Reply
 from models.local import Local, weights
 from models.scripted import Scripted
 from runlog import BadInput, write_rows
-from sft import agreement, calls, refused, shard_row
+from sft import agreement, first_call, refused, shard_row
 from tools.lora import canary, train
 
 SYSTEM = "Walk to the key k, then to the exit E. Answer with one call."
@@ -66,7 +66,7 @@ def evaluate(model: Small, rows: list[dict]) -> dict:
     """The same states for every theta: the likeliest reply can be carried out; it is the teacher's. Then a walk, sampled."""
     model.fields["temperature"] = 0
     replies = [model(row["prompt"], TOOLS) for row in rows]
-    right = sum(agreement(reply, Reply("", calls(row))) == 1 for reply, row in zip(replies, rows))
+    right = sum(agreement(reply, Reply("", [first_call(row)])) == 1 for reply, row in zip(replies, rows))
     env = open_env("toy")
     for t in range(WALK):
         model.fields |= {"temperature": 1, "seed": t}
