@@ -3,12 +3,14 @@ import json
 import re
 
 import pytest
+from conftest import ROOT
 
 import env
 from games.lantern import Lantern
 from harness import fold, read_edits
 from models.learner import refine_memory, refine_skills, table
 from run import main
+from sandbox import Sandbox
 
 NORMAL = {}
 EXCHANGED = {".": "%", "#": ".", "~": "W", "W": "$", "!": "#", "D": "~", "%": "!", "↓": "D"}      # floor looks like %, walls like floor ...
@@ -86,3 +88,21 @@ def test_memory_holds_what_was_read_and_where_doors_lead():
     titles = [e["title"] for e in refine_memory(window, "(none yet)")["create"]]
     assert titles[0] == "TOWN (3, 4): '!' says: NORTH / / the cave" and "TOWN (5, 6): leads to HUT" in titles and "HUT (2, 2): leads to TOWN" in titles
     assert not any(re.search("NORTH", e["title"]) for e in refine_memory(window, "\n".join(f"### m (never used)\ntitle: {t}" for t in titles))["create"])
+
+
+def test_a_battle_that_cannot_be_left_is_fought_with_nothing():
+    """A trainer refuses RUN: with no PP the skill tries that three times and then fights on."""
+    pressed, own = [], {"name": "W", "hp": 9, "max_hp": 9, "moves": [{"name": "HIT", "pp": 0}]}
+
+    def state():
+        menu = {"kind": "battle menu", "options": ["FIGHT", "ITEM", "FRIEND", "RUN"], "cursor": "FIGHT"}
+        battle = {"active": 0, "enemy": {"types": ["WATER"], "hp_bar": 48}} if len(pressed) < 8 else None
+        return {"menu": menu, "battle": battle, "party": [own], "context": "battle"}
+
+    def press(buttons, reasoning):
+        pressed.append(buttons)
+
+    box = Sandbox()
+    done = box.run((ROOT / "models" / "skills" / "fight.py.txt").read_text(), {}, {"get_game_state": state, "press_buttons": press})
+    box.close()
+    assert not done.error and pressed == [["DOWN", "RIGHT", "A"]] * 3 + [["A"]] * 5
