@@ -158,7 +158,7 @@ def retired(harness: Harness, step: int) -> Iterator[tuple[str, str, str]]:
     """(part, id, why) of the skills and sub-agents to give up; what was inherited or is protected may wait for its moment."""
     for part, id, entry in ((part, *item) for part in ("subagents", "skills") for item in getattr(harness, part).items()):
         use, age = harness.uses.get(id, Uses()), step - harness.changed.get(id, 0)
-        if use.failed >= FAILED and not entry.protected:
+        if use.failed >= FAILED and use.failed > use.successes and not entry.protected:     # bad luck takes no proven skill away
             yield part, id, f"retired: it failed {use.failed} times in a row; the last error: {use.last_error}"
         elif not (use.calls or age < IDLE or entry.protected or entry.source in INHERITED):
             yield part, id, f"retired: not used once in the {age} steps since it was written"

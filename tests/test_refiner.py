@@ -285,6 +285,7 @@ def test_a_fact_contradicted_at_the_least_confidence_is_retired():
 
 @pytest.mark.parametrize("fields, uses, now, gone", [
     ({}, [False] * 8, 30, "it failed 8 times in a row; the last error: no way"), ({}, [False] * 7, 30, ""), ({}, [False] * 7 + [True], 30, ""),
+    ({}, [True] * 9 + [False] * 8, 30, ""),
     ({}, [], 300, "not used once in the 300 steps"), ({}, [], 150, ""), ({"source": "bootstrapped"}, [], 300, ""), ({"protected": True}, [False] * 9, 300, ""),
     ({"source": "bootstrapped"}, [False] * 8, 30, "8 times in a row")])
 def test_what_fails_or_is_never_used_is_retired_with_the_reason(fields, uses, now, gone):
