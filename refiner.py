@@ -179,7 +179,7 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
     dry_run(code, args): what is wrong with a skill's code, "" if nothing. retire: None for no upkeep at all. attempt: what
     stands for `run_pass`. review: what a person makes of a pass's edits.
     """
-    found, passes = signatures(window), []
+    found, passes, trial = signatures(window), [], with_examples(dry_run, window)
 
     def take(edits: list[Edit]) -> list[int]:
         for edit in (edits := review(harness, edits) if edits else []):
@@ -189,7 +189,7 @@ def refine(harness: Harness, window: list[Step], observation: str, ask: Callable
 
     for part in parts:
         text = question(harness, part, window, found, observation, tools, api)
-        edits, entry = attempt(harness, part, text, ask, step, tools, with_examples(dry_run, window))
+        edits, entry = attempt(harness, part, text, ask, step, tools, trial)
         kept = take(edits)
         passes.append(entry | {"edits": kept} | ({"status": "refused"} if edits and not kept else {}))
     return {"step": step, "cause": cause, "window": [window[0].t, window[-1].t] if window else [],

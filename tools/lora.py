@@ -25,7 +25,7 @@ import requests
 
 from models import digest
 from models.wire import addressed
-from runlog import BadInput, read_rows
+from runlog import BadInput, command, read_rows
 
 TRAINER = Path(__file__).with_name("lora_trainer.py")
 COMMON = {"r": 256, "alpha": 256, "max_length": 8192, "warmup": 0.03, "batch": 4, "steps": 0, "epochs": 1, "seed": 0,
@@ -184,9 +184,14 @@ def advance(shard: Path, out: Path, model: str, python: str, url: str, served: s
     return out.name
 
 
+def do(args: argparse.Namespace) -> None:
+    what, more = (args.shard, args.out, args.model, args.trainer_python), {"mode": args.mode, **args.set}
+    made = advance(*what, args.base_url, args.served, **more) if args.base_url else train(*what, **more)
+    print(json.dumps(made) if made else "no row to train on: theta stays")
+
+
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tools.lora", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: (print(f"tools.lora: {message}", file=sys.stderr), sys.exit(2))
+    parser = argparse.ArgumentParser(prog="tools.lora", description=__doc__)
     parser.add_argument("shard", type=Path)
     parser.add_argument("--model", required=True, help="the base: a folder, a .gguf file, or a name that transformers can fetch")
     parser.add_argument("--out", type=Path, required=True, help="the adapter's folder; a server calls it by the folder's name")
@@ -196,15 +201,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--served", default="base", help="the base's name at that server")
     parser.add_argument("--set", type=lambda text: dict(json.loads(text)), default={}, metavar="JSON",
                         help="other settings: '{\"r\": 16}'")
-    args = parser.parse_args(argv)
-    what, more = (args.shard, args.out, args.model, args.trainer_python), {"mode": args.mode, **args.set}
-    try:
-        made = advance(*what, args.base_url, args.served, **more) if args.base_url else train(*what, **more)
-    except (BadInput, OSError) as e:
-        print(f"tools.lora: {e}", file=sys.stderr)
-        return 2
-    print(json.dumps(made) if made else "no row to train on: theta stays")
-    return 0
+    return command(parser, argv, do)
 
 
 if __name__ == "__main__":

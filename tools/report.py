@@ -23,7 +23,7 @@ from ch import succeeded
 from env import Step
 from harness import Edit, fold, read_edits
 from models import Call
-from runlog import BadInput, read_rows
+from runlog import BadInput, command, read_rows
 from signatures import calls
 
 CELL = r"\((-?\d+), (-?\d+)\)"
@@ -272,16 +272,9 @@ def report(folder: Path) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tools.report", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: (print(f"report.py: {message}", file=sys.stderr), sys.exit(2))
+    parser = argparse.ArgumentParser(prog="report.py", description=__doc__)
     parser.add_argument("run", nargs="+", type=Path, help="a run's folder")
-    try:
-        print("\n\n".join([report(folder) for folder in parser.parse_args(argv).run]))
-    except BadInput as e:
-        print(f"report.py: {e}", file=sys.stderr)
-        return 2
-    return 0
+    return command(parser, argv, lambda args: print("\n\n".join([report(folder) for folder in args.run])))
 
 
 if __name__ == "__main__":
