@@ -39,7 +39,7 @@ try:
     from runlog import (BadInput, BudgetEnd, Diverged, LogEnd, Recorder, append_row, cached_share, locked, read_checkpoint,
                         read_rows, write_checkpoint)
     from settings import Settings, new_folder, open_game, open_models, open_named, parse, read_settings, start_edits
-    from sft import adapter, iteration
+    from sft import iteration, served
     from signatures import lost
 except ModuleNotFoundError as e:
     print(f"run.py: the package {e.name} is not installed; run `make play`, or `pip install .` in this folder", file=sys.stderr)
@@ -191,8 +191,7 @@ class Run:
         """The newest theta answers for the agent's model from now on."""
         s, out = self.settings, self.folder / f"theta_{self.theta['made']}"
         if self.live and self.theta["made"]:
-            name = f"student:{out / 'theta.npz'}" if s.is_student() else adapter(out).name
-            self.models[s.model] = open_named(s, self.folder, name)
+            self.models[s.model] = open_named(s, self.folder, served(s, out))
 
     def play(self, bar: tqdm) -> str:
         """Step until a limit; returns its name. Whatever interrupts it, the last checkpoint and the logs hold everything."""

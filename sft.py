@@ -126,6 +126,15 @@ def train(s: Settings, last: Path | None, shards: list[Path], out: Path) -> bool
     return True
 
 
+def served(s: Settings, out: Path) -> str:
+    """The model's name of the theta in the folder `out`. A server that was started again has forgotten its adapters."""
+    if s.is_student():
+        return f"student:{out / 'theta.npz'}"
+    from tools.lora import publish
+    publish(s.base_url, adapter(out).name, adapter(out))
+    return adapter(out).name
+
+
 def iteration(theta: dict, s: Settings, folder: Path, agent: Agent, edits: list[Edit], live: bool) -> dict:
     """--colearn: score, relabel and train on what was played since the last iteration; all in folder/theta_{k+1}. Returns the
     loop's state: {"k": iterations done, "since": their last step, "made": the newest theta (0: none)}. Not live: no training."""

@@ -163,7 +163,7 @@ def test_the_gpu_that_the_trainer_gets(tmp_path, monkeypatch):
 def server():
     """vLLM's adapter endpoints, its answers as they were seen. `lies`: an adapter is "loaded", and the base answers."""
     class Handler(BaseHTTPRequestHandler):
-        loaded, lies, noise, count = {}, False, 0.0, 0
+        loaded, lies, noise, count, told = {}, False, 0.0, 0, None
 
         def answer(self, status, body):
             data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
@@ -191,7 +191,7 @@ def server():
                 return self.answer(404, {"error": {"message": "no such model"}})
             own.count += 1
             moved = body["model"] != "base" and not self.lies
-            self.answer(200, {"choices": [{"message": {"content": "go"}, "logprobs": {"content": [
+            self.answer(200, self.told or {"choices": [{"message": {"content": "go"}, "logprobs": {"content": [
                 {"token": "go", "logprob": -1.0 + 0.5 * moved + self.noise * (own.count % 2)}]}}]})
 
         def log_message(self, *args):
@@ -216,6 +216,8 @@ def test_an_adapter_is_loaded_once_and_refusals_say_what_to_do(server, tmp_path)
     with pytest.raises(TrainError, match="rank 256 is greater"):
         publish(server.url, "theta_2", tmp_path)
     assert list(server.loaded) == ["theta_1"]
+    with pytest.raises(TrainError, match="ConnectionError"):
+        publish("http://127.0.0.1:9/v1", "theta_1", tmp_path)
 
 
 def test_the_canary(server, tmp_path):
@@ -229,6 +231,9 @@ def test_the_canary(server, tmp_path):
         ask()
     server.noise = 0.0
     with pytest.raises(TrainError, match="what it answers as the base"):
+        ask()
+    server.told = {"object": "error"}        # 200, and no answer
+    with pytest.raises(TrainError, match="KeyError.*choices"):
         ask()
 
 

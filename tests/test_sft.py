@@ -176,6 +176,15 @@ def test_a_language_models_theta_goes_through_the_trainer_from_its_last_adapter(
     assert not sft.train(s, None, [tmp_path / "s1"], out)
 
 
+def test_a_server_that_was_started_again_is_told_of_its_adapter(monkeypatch, tmp_path):
+    told = []
+    monkeypatch.setitem(sys.modules, "tools.lora", SimpleNamespace(publish=lambda *a: told.append(a)))
+    out = tmp_path / "mine" / "theta_2"
+    assert sft.served(Settings(model="gemma", base_url="http://localhost/v1"), out) == "mine-theta_2"
+    assert told == [("http://localhost/v1", "mine-theta_2", out / "mine-theta_2")]
+    assert sft.served(Settings(model="student:x.npz"), out) == f"student:{out / 'theta.npz'}" and len(told) == 1
+
+
 @pytest.mark.parametrize("flags, says", [
     (["--colearn", "2"], "--trainer-python"), (["--colearn", "2", "--model", "student", "--iteration", "3"], "at least 16"),
     (["--model", "student:nothing.npz"], "can't be read")])

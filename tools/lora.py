@@ -18,7 +18,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import requests
@@ -37,7 +39,7 @@ TICK, GRACE = 0.2, 10                # seconds: between two looks at the trainer
 
 
 class TrainError(BadInput):
-    """theta stays what it was. `kind`: a word of STATUS, hung, error, bad adapter; exists; not loaded, not applied."""
+    """theta stays what it was. `kind`: a word of STATUS, hung, error, bad adapter, exists, server, not applied."""
 
     def __init__(self, kind: str, text: str):
         super().__init__(f"no new theta ({kind}): {text}")
@@ -134,19 +136,25 @@ def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", p
 
 # -- the server
 
-def call(method: str, url: str, body: dict | None = None) -> requests.Response:
+def call(method: str, url: str, body: dict | None, read: Callable[[requests.Response], Any], hint: str = "") -> Any:
+    """What `read` takes from the server's answer. Raises TrainError: no answer, a refusal, an answer of another shape."""
     key = os.environ.get("OPENAI_API_KEY", "").strip()       # what models/api.py sends to a --base-url
-    return requests.request(method, url, json=body, timeout=600, headers={"Authorization": f"Bearer {key}"} if key else {})
+    try:
+        answer = requests.request(method, url, json=body, timeout=600, headers={"Authorization": f"Bearer {key}"} if key else {})
+        if answer.status_code == 200:
+            return read(answer)
+        said = f"{answer.status_code}: {answer.text[:300]}"
+    except (requests.RequestException, ValueError, LookupError, TypeError, AttributeError) as e:
+        said = f"{type(e).__name__}: {e}"
+    raise TrainError("server", f"{method} {url}: {said}{hint}")
 
 
 def publish(url: str, name: str, folder: Path) -> None:
     """Have a vLLM server load an adapter under a name that is new in every round, so that no cache mixes two policies."""
-    if name in {m["id"] for m in call("GET", f"{url}/models").json()["data"]}:           # by a run that was ended
+    if name in call("GET", f"{url}/models", None, lambda answer: [m["id"] for m in answer.json()["data"]]):     # a resumed run
         return
-    answer = call("POST", f"{url}/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
-    if answer.status_code != 200:
-        raise TrainError("not loaded", f"{url} answered {answer.status_code}: {answer.text[:300]}; vLLM needs --enable-lora, "
-                         "--max-lora-rank, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+    call("POST", f"{url}/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())}, lambda answer: None,
+         "; vLLM needs --enable-lora, --max-lora-rank, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 
 
 def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> float:
@@ -155,12 +163,13 @@ def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> floa
 
     base, theta: the request's fields that select each: {"model": name} at vLLM, {"lora": [{"id": 0, "scale": 1.0}]} at llama.cpp.
     """
-    def ask(chosen: dict, messages: list[dict]) -> tuple[str, list[float]]:
-        body = {"messages": messages, "temperature": 0, "max_tokens": 16, "logprobs": True, "cache_prompt": False} | chosen
-        answer = call("POST", f"{url}/chat/completions", body)
-        answer.raise_for_status()
+    def said(answer: requests.Response) -> tuple[str, list[float]]:
         choice = answer.json()["choices"][0]
         return choice["message"].get("content"), [t["logprob"] for t in (choice.get("logprobs") or {}).get("content") or []]
+
+    def ask(chosen: dict, messages: list[dict]) -> tuple[str, list[float]]:
+        body = {"messages": messages, "temperature": 0, "max_tokens": 16, "logprobs": True, "cache_prompt": False} | chosen
+        return call("POST", f"{url}/chat/completions", body, said)
 
     def apart(a: tuple, b: tuple) -> float:
         return math.inf if a[0] != b[0] else max((abs(x - y) for x, y in zip(a[1], b[1])), default=0.0)
