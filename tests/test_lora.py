@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from env import open_env
 from runlog import BadInput
 from tools import lora
 from tools.lora import TrainError, canary, gpu, publish, train
-from tools.lora_demo import collect
+from tools.lora_demo import Walk, collect
 from tools.lora_trainer import encode, select
 
 # A trainer that does nothing but write what a trainer writes; `c` is its run.json. The fakes below spoil it.
@@ -286,15 +285,13 @@ def test_what_is_kept_and_what_it_weighs():
 
 
 def test_the_demo_s_rows_lead_to_the_end():
-    """Whoever does in each state what the kept rows say reaches both milestones, though the teacher wandered."""
-    rows, env = collect(), open_env("toy")
-    says = {r["prompt"][-1]["content"]: r["completion"][0]["tool_calls"][0]["function"] for r in rows if r["weight"]}
-    assert len(rows) == 49 and len(says) == sum(r["weight"] > 0 for r in rows) == 19
-    for _ in says:
-        if len(env.reached) < 2:
-            call = says[env.observe().text]
-            env.act(call["name"], call["arguments"])
-    assert len(env.reached) == 2
+    """Whoever does in each state what the rows say reaches both milestones, in fewer steps than the teacher, who wandered."""
+    rows, walk = collect(), Walk()
+    says = {r["prompt"][-1]["content"]: r["completion"][0]["tool_calls"][0]["function"]["arguments"] for r in rows}
+    assert len(says) == len(rows) == 14 and rows[-1]["weight"] == 1 > min(r["weight"] for r in rows) > 0.7
+    for _ in rows:
+        walk.go(says[walk.prompt()[-1]["content"]]["direction"])
+    assert len(walk.env.reached) == 2
 
 
 # -- the real trainer

@@ -9,14 +9,13 @@ Real ones hold what our schema has no room for: it is brought into range or drop
 import argparse
 import json
 import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness import ID, PARTS, SCHEMAS, Edit, Harness, changes, fold, imported, read_edits
 from people import describe
-from runlog import BadInput, append_row, locked, read_rows
+from runlog import BadInput, append_row, command, locked, read_rows
 from tools.workspace import POLICY, TITLE, check, parse, read_tree, slug, to_files, write_tree
 
 STORES = {"memory": "memory.json", "skills": "skills.json", "subagents": "subagents.json"}
@@ -111,15 +110,10 @@ def import_into(run: Path, source: Path) -> str:
 
 def main(argv: list[str]) -> int:
     """The two commands of harness.py that know other forms."""
-    parser = argparse.ArgumentParser(prog="harness.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="harness.py", description=__doc__)
     parser.add_argument("command", choices=["export", "import"])
     parser.add_argument("first", type=Path, help="the H to export, or the run that takes it")
     parser.add_argument("second", type=Path, help="the folder of the tree, or the H to import")
     parser.add_argument("--force", action="store_true", help="overwrite files that are there")
-    args = parser.parse_args(argv)
-    try:
-        print(export(args.first, args.second, args.force) if args.command == "export" else import_into(args.first, args.second))
-        return 0
-    except (BadInput, OSError) as e:
-        print(f"harness.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)
-        return 2
+    return command(parser, argv, lambda args: print(
+        export(args.first, args.second, args.force) if args.command == "export" else import_into(args.first, args.second)))

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from harness import Edit, Harness, fold, imported
-from models import ModelError, fill, open_model
+from models import fill, open_model
 from refiner import PASSES, answer_schema, contents, run_pass
-from runlog import BadInput, Recorder, append_line, append_row, read_rows, write_atomic
+from runlog import BadInput, Recorder, append_line, append_row, command, read_rows, write_atomic
 from signatures import Signature
 from tools.bootstrap import merge
 from tools.foreign import Log, read_log
@@ -111,9 +111,8 @@ FLAGS = {                            # flag -> its default and its help
     "min-signals": (0, "fewer signatures: no pass")}
 
 
-def options(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="refiner.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: (print(f"refiner.py: {message}; `python refiner.py --help`", file=sys.stderr), sys.exit(2))
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="refiner.py", description=__doc__)
     parser.add_argument("tree", type=Path, help="the agent's workspace")
     parser.add_argument("logs", type=Path, nargs="+", help="logs of its sessions (and NOTES.md files that they left)")
     for name, (default, what) in FLAGS.items():
@@ -122,30 +121,25 @@ def options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--handwritten", action="store_true", help="sub-agents and skills that people wrote may be changed, too")
     parser.add_argument("--dry-run", action="store_true", help="print the diff and write nothing")
     parser.add_argument("--out", type=Path, help="where report.md and the logs go (a new folder in runs/)")
-    args = parser.parse_intermixed_args(argv)
+    return command(parser, argv, do)
+
+
+def do(args: argparse.Namespace) -> int:
     args.components = args.components.split(",")
     if odd := set(args.components) - set(PASSES):
-        parser.error(f"--components {sorted(odd)[0]}: there are {', '.join(PASSES)}")
-    return args
-
-
-def main(argv: list[str] | None = None) -> int:
-    args = options(argv)
+        raise BadInput(f"--components {sorted(odd)[0]}: there are {', '.join(PASSES)}")
     name = f"refine-{args.tree.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"
     out = args.out or Path(__file__).parent.parent / "runs" / name
     try:
         with tempfile.TemporaryDirectory() as tmp:
             old, new, report = evolve(args, Path(tmp) if args.dry_run else out)
-        change = diff(old, new)
-        print(change or "no difference")
-        if not args.dry_run:
-            write_atomic(out / "report.md", f"{report}\n~~~~diff\n{change}~~~~\n".encode())
-            write_tree(args.tree, new, old)
-            print(f"why: {out / 'report.md'}; `patch -R -p1` with its diff takes it back")
-        return 0
     except KeyboardInterrupt:
         print(f"refiner.py: stopped; the tree is as it was. The same command with --out {out} goes on", file=sys.stderr)
         return 130
-    except (BadInput, ModelError, OSError) as e:
-        print(f"refiner.py: {f'{e.filename}: {e.strerror}' if isinstance(e, OSError) else e}", file=sys.stderr)
-        return 2
+    change = diff(old, new)
+    print(change or "no difference")
+    if not args.dry_run:
+        write_atomic(out / "report.md", f"{report}\n~~~~diff\n{change}~~~~\n".encode())
+        write_tree(args.tree, new, old)
+        print(f"why: {out / 'report.md'}; `patch -R -p1` with its diff takes it back")
+    return 0

@@ -3,11 +3,10 @@
     make lora                          what it needs (1.4 GB, the trainer's part in a venv of its own), and then this
     .venv/bin/python -m tools.lora_demo --trainer-python .trainer/bin/python --out runs/lora
 
-The model is SmolLM2-135M-Instruct (models/local.py), the game is toy, and each turn is sent alone, without history. It proves
-the chain, not the play: both thetas are asked about the very states that were trained on. In so few steps this model learns
-the form of a call (0 of 19 valid before, 19 after) and not yet where to go (6 of 19 as the teacher; no milestone).
-The teacher is the scripted model, which wanders. A state's last visit before a milestone is what led there: that step's row
-has the weight 0.97 ^ (steps to the milestone), all others 0.
+The model is SmolLM2-135M-Instruct (models/local.py), the game is toy, told in one line a turn and without history: in minutes
+on a CPU this model learns to read which ways are open, not to read a map. The teacher is the scripted model. It wanders; the
+loops are cut out of its walk, and a row has the weight 0.97 ^ (steps to the milestone that it led to). Both thetas are asked
+about the very states that were trained on, and then walk for themselves.
 """
 import argparse
 import json
@@ -20,22 +19,41 @@ from ch import Agent, context, tool_list
 from env import open_env
 from games.toy import MOVES
 from harness import Harness
-from models import Call, ModelError, Reply
+from models import Call, Reply
 from models.local import Local, weights
 from models.scripted import Scripted
-from runlog import BadInput, write_rows
+from runlog import command, write_rows
 from sft import agreement, first_call, refused, shard_row
 from tools.lora import canary, train
 
-SYSTEM = "Walk to the key k, then to the exit E. Answer with one call."
-WAY = {"type": "object", "properties": {"direction": {"type": "string", "enum": list(MOVES)}}, "required": ["direction"],
-       "additionalProperties": False}
+SYSTEM = "Take the key, then leave the room. Answer with one call of move."
+WAY = {"type": "object", "properties": {"direction": {"type": "string", "enum": list(MOVES)}}, "required": ["direction"]}
 TOOLS = tool_list({"move": ("Walk one cell.", WAY)})
-WALK, DISCOUNT = 30, 0.97            # steps of a walk, at most; of a row's weight, a step
-# Half of the layers, small steps, a high learning rate: little enough for a CPU, enough for twenty rows to learn a call's form.
-SMALL = {"r": 16, "alpha": 32, "lr": 1e-3, "beta2": 0.95, "epochs": 7, "per_step": 2, "batch": 2, "max_length": 512,
+BACK = dict(zip(MOVES, ("south", "north", "east", "west")))
+STEPS, DISCOUNT = 40, 0.97           # steps of theta's walk, at most; of a row's weight, a step
+# Half of the layers, small steps, a high learning rate: little enough for a CPU.
+SMALL = {"r": 16, "alpha": 32, "lr": 2e-3, "beta2": 0.95, "epochs": 6, "per_step": 2, "batch": 2, "max_length": 512,
          "targets": r".*layers\.(1[5-9]|2\d)\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
          "template": str(Path(__file__).parent.parent / "models" / "local.jinja")}
+
+
+class Walk:
+    """A game of toy, and what a small model is told of it."""
+
+    def __init__(self):
+        self.env, self.came = open_env("toy"), "nowhere"
+
+    def prompt(self) -> list[dict]:
+        state = self.env.observe().state
+        (x, y), grid, keys = state["player_position"].values(), state["map"]["grid"], state["keys"]
+        ways = [way for way, (dx, dy) in MOVES.items() if grid[y + dy][x + dx] not in ("#" if keys else "#E")]
+        told = f"x={x}, y={y}, keys {keys}. Ways: {', '.join(ways)}. Came from: {self.came}."
+        return context(SYSTEM, "", [], told, None)
+
+    def go(self, direction: str) -> None:
+        before = self.env.observe().key
+        self.env.act("move", {"direction": direction})
+        self.came = BACK[direction] if self.env.observe().key != before else self.came
 
 
 class Small(Local):
@@ -46,20 +64,22 @@ class Small(Local):
 
 
 def collect() -> list[dict]:
-    """The teacher's walk as rows of a shard."""
+    """The teacher's way as rows of a shard."""
     teacher = Scripted(0)
     agent = Agent(open_env("toy"), Harness(prompt="go"), lambda role, *what: teacher(*what))
     while len(agent.env.reached) < 2 and agent.t < 100:
         agent.step()
     agent.sandbox.close()
-    rows, later, left = [], set(), 0
-    for s in reversed(agent.steps):
-        later, left = (set(), 0) if s.milestones else (later, left + 1)      # back from each milestone
-        said = Reply("", [Call(f"call{s.t}", "move", {"direction": s.reply.calls[0].args["direction"]})])
-        weight = 0.0 if s.key in later else DISCOUNT ** left
-        rows.append(shard_row(f"toy {s.t}", context(SYSTEM, "", [], s.obs, None), said, TOOLS, weight))
-        later.add(s.key)
-    return rows[::-1]
+    way, walk, rows = [], Walk(), []
+    for s in agent.steps:
+        way = way[:next((i for i, w in enumerate(way) if w.key == s.key), len(way))] + [s]
+    ends = [i for i, s in enumerate(way) if s.milestones]
+    for i, s in enumerate(way):
+        direction = s.reply.calls[0].args["direction"]
+        said = Reply("", [Call(f"call{i}", "move", {"direction": direction})])
+        rows.append(shard_row(f"toy {s.t}", walk.prompt(), said, TOOLS, DISCOUNT ** min(e - i for e in ends if e >= i)))
+        walk.go(direction)
+    return rows
 
 
 def evaluate(model: Small, rows: list[dict]) -> dict:
@@ -67,14 +87,16 @@ def evaluate(model: Small, rows: list[dict]) -> dict:
     model.fields["temperature"] = 0
     replies = [model(row["prompt"], TOOLS) for row in rows]
     right = sum(agreement(reply, Reply("", [first_call(row)])) == 1 for reply, row in zip(replies, rows))
-    env = open_env("toy")
-    for t in range(WALK):
+    walk = Walk()
+    for t in range(STEPS):
         model.fields |= {"temperature": 1, "seed": t}
-        reply = model(context(SYSTEM, "", [], env.observe().text, None), TOOLS)
-        for call in reply.calls if not refused(reply, TOOLS) else []:
-            env.act(call.name, call.args)
+        reply = model(walk.prompt(), TOOLS)
+        if not refused(reply, TOOLS):
+            walk.go(reply.calls[0].args["direction"])
+        if len(walk.env.reached) == 2:
+            break
     return {"states": len(rows), "format": sum(not refused(reply, TOOLS) for reply in replies), "the teacher's": right,
-            "milestones": len(env.reached), "steps": env.presses, "said last": reply.text[:60] or str(reply.calls)}
+            "milestones": walk.env.reached, "steps": t + 1, "said last": reply.text[:60] or str(reply.calls[0].args)}
 
 
 def demo(out: Path, python: str) -> None:
@@ -88,30 +110,24 @@ def demo(out: Path, python: str) -> None:
 
     out.mkdir(parents=True, exist_ok=True)
     rows = collect()
-    kept = [row for row in rows if row["weight"]]
     write_rows(shard, rows)
-    lap("collect", {"rows": len(rows), "of weight": len(kept)})
+    lap("collect", {"rows": len(rows)})
     with closing(Small(actions="tools")) as theta_0:
-        lap("theta_0 plays", evaluate(theta_0, kept))
-    lap("training", train(shard, out / "theta_1", str(weights()), python, "sft", **SMALL))
+        lap("theta_0 plays", evaluate(theta_0, rows))
+    done = train(shard, out / "theta_1", str(weights()), python, "sft", **SMALL)
+    lap("training", {what: done[what] for what in ("rows", "steps", "loss_first", "loss_last", "peak_gb")})
     with closing(Small(str(out / "theta_1"), actions="tools")) as theta_1:
         base, theta = ({"lora": [{"id": 0, "scale": scale}]} for scale in (0.0, 1.0))
-        moved = canary(theta_1.url.removesuffix("/chat/completions"), base, theta, [kept[0]["prompt"]])
+        moved = canary(theta_1.url.removesuffix("/chat/completions"), base, theta, [rows[0]["prompt"]])
         lap("canary", f"apart by {moved:g}")
-        lap("theta_1 plays", evaluate(theta_1, kept))
+        lap("theta_1 plays", evaluate(theta_1, rows))
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="tools.lora_demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/lora"), help="the shard and theta_1 (runs/lora)")
     parser.add_argument("--trainer-python", default=".trainer/bin/python", help="the trainer's environment (.trainer/bin/python)")
-    args = parser.parse_args(argv)
-    try:
-        demo(args.out, args.trainer_python)
-    except (BadInput, ModelError, OSError) as e:
-        print(f"tools.lora_demo: {e}", file=sys.stderr)
-        return 2
-    return 0
+    return command(parser, argv, lambda args: demo(args.out, args.trainer_python))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import math
 import os
 import random
 import re
+import resource
 import sys
 import threading
 import time
@@ -198,8 +199,10 @@ def train(c: dict) -> None:
     if c["model"].endswith(".gguf"):
         write_gguf(model, out / "adapter.gguf")
     quarter = max(1, len(losses) // 4)
+    peak = torch.cuda.max_memory_allocated() if cuda else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     done = count | {"id": c["id"], "steps": len(losses), "batch": c["batch"], "loss_first": fmean(losses[:quarter]),
-                    "loss_last": fmean(losses[-quarter:]), "seconds": round(time.monotonic() - start, 1)}
+                    "loss_last": fmean(losses[-quarter:]), "peak_gb": round(peak / 1e9, 2),
+                    "seconds": round(time.monotonic() - start, 1)}
     (out / "DONE.json").write_text(json.dumps(done))         # the last file: without it the folder does not count
 
 

@@ -29,9 +29,9 @@ from ch import Agent, skill_api
 from env import Env, Observation
 from guard import Ask, Guard
 from harness import fold, problems
-from models import ModelError, digest
+from models import digest
 from refiner import PASSES
-from runlog import BadInput, BudgetEnd, Recorder, read_rows, write_atomic
+from runlog import BadInput, BudgetEnd, Recorder, command, read_rows, write_atomic
 from settings import HERE, Settings, open_game, open_models, start_edits
 from tools.report import columns
 
@@ -228,34 +228,30 @@ FLAGS = {"guard": ("0,1,3,inf", "values of B, with commas between"), "seeds": (1
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="guard.py stream", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: (print(f"guard.py stream: {message}", file=sys.stderr), sys.exit(2))
+    parser = argparse.ArgumentParser(prog="guard.py stream", description=__doc__)
     parser.add_argument("tasks", help="lantern, or a JSONL file of questions")
     for flag, (default, words) in FLAGS.items():
         parser.add_argument("--" + flag.replace("_", "-"), type=type(default), default=default, help=f"{words} ({default})")
-    args = vars(parser.parse_args(argv))
-    name, bounds, seeds, without, out = (args.pop(k) for k in ("tasks", "guard", "seeds", "without", "out"))
+    return command(parser, argv, do)
+
+
+def do(args: argparse.Namespace) -> None:
+    name, bounds, seeds, without, out = (vars(args).pop(k) for k in ("tasks", "guard", "seeds", "without", "out"))
+    settings, without = Settings(**vars(args)), list(filter(None, without.split(",")))
+    out = Path(out or HERE / "runs" / f"stream-{Path(name).stem}")
+    for bound in bounds.split(","):
+        replace(settings, guard=bound or "none").check()
+    if seeds < 1 or set(without) - set(PASSES):
+        raise BadInput(f"--seeds {seeds} --without {','.join(without)}: at least one seed; the parts are {', '.join(PASSES)}")
+    rows = [] if name == "lantern" else read_questions(Path(name))
+    if rows and settings.model == "scripted":
+        raise BadInput("the scripted model plays games and answers no questions; name another with --model")
+    out.mkdir(parents=True, exist_ok=True)
+    pools, env = (question_cases(rows), lambda: Questions(rows)) if rows else (lantern_cases(), lambda: open_game(settings))
     try:
-        settings, without = Settings(**args), list(filter(None, without.split(",")))
-        out = Path(out or HERE / "runs" / f"stream-{Path(name).stem}")
-        for bound in bounds.split(","):
-            replace(settings, guard=bound or "none").check()
-        if seeds < 1 or set(without) - set(PASSES):
-            raise BadInput(f"--seeds {seeds} --without {','.join(without)}: at least one seed; the parts are {', '.join(PASSES)}")
-        rows = [] if name == "lantern" else read_questions(Path(name))
-        if rows and settings.model == "scripted":
-            raise BadInput("the scripted model plays games and answers no questions; name another with --model")
-        out.mkdir(parents=True, exist_ok=True)
-        pools, env = (question_cases(rows), lambda: Questions(rows)) if rows else (lantern_cases(), lambda: open_game(settings))
         print(table(sweep(pools, env, settings, bounds.split(","), seeds, [p for p in PASSES if p not in without], out)))
-        return 0
     except BudgetEnd:
-        e = f"--dollars {settings.dollars:g} is reached; the same command with more goes on, and nothing is paid twice"
-    except (BadInput, ModelError, OSError) as wrong:
-        e = wrong
-    print(f"guard.py stream: {e}", file=sys.stderr)
-    return 2
+        raise BadInput(f"--dollars {settings.dollars:g} is reached; the same command with more goes on, and nothing is paid twice") from None
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 
 from run import Settings, open_game, start_edits
-from runlog import BadInput, read_rows, write_atomic
+from runlog import BadInput, command, read_rows, write_atomic
 from tools.report import columns
 
 HERE = Path(__file__).parent.parent
@@ -56,7 +56,7 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput(f"--harness {args.harness}: two have the same name")
 
 
-def command(args: argparse.Namespace, harness: str, seed: int, folder: Path) -> list[str]:
+def flags_of(args: argparse.Namespace, harness: str, seed: int, folder: Path) -> list[str]:
     """The flags of one run. One that exists goes on; its own settings hold all but the limit."""
     steps = args.colearn * args.iteration if harness in CONTROLS else args.steps        # equal budgets with those that learn
     flags = ["--run", str(folder), "--json"] + (["--steps", str(steps)] if steps else [])
@@ -77,7 +77,7 @@ def run_one(args: argparse.Namespace, out: Path, harness: str, seed: int) -> Non
         raise BadInput(f"{out} holds runs of {row['game']}; choose another --out")
     if "presses" in row:
         return
-    flags, start = command(args, harness, seed, path.with_suffix("")), time.monotonic()
+    flags, start = flags_of(args, harness, seed, path.with_suffix("")), time.monotonic()
     done = subprocess.run([sys.executable, str(HERE / "run.py"), *flags], capture_output=True, text=True)
     # subtle: of a resumed run only the last session's seconds are known, so none are given
     row = {"seconds": None if "--resume" in flags else round(time.monotonic() - start, 1)}
@@ -154,23 +154,20 @@ def by_iteration(out: Path) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tools.sweep", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: (print(f"sweep.py: {message}", file=sys.stderr), sys.exit(2))
+    parser = argparse.ArgumentParser(prog="sweep.py", description=__doc__)
     for name, default, help in FLAGS:
         parser.add_argument(f"--{name}", default=default, type=type(default), help=f"{help} ({default})".replace(" ()", ""))
-    args = parser.parse_args(argv)
+    return command(parser, argv, do)
+
+
+def do(args: argparse.Namespace) -> int:
     out = Path(args.table or args.out or HERE / "runs" / f"sweep-{args.game}")
-    try:
-        if not args.table:
-            check(args)
-            sweep(args, out)
-        rows = read(out)
-        print(table(rows) + by_iteration(out))
-        return int(any("error" in r for runs in rows.values() for r in runs))
-    except (BadInput, OSError, ValueError) as e:
-        print(f"sweep.py: {e}", file=sys.stderr)
-        return 2
+    if not args.table:
+        check(args)
+        sweep(args, out)
+    rows = read(out)
+    print(table(rows) + by_iteration(out))
+    return int(any("error" in r for runs in rows.values() for r in runs))
 
 
 if __name__ == "__main__":
