@@ -11,7 +11,6 @@ which nothing changed gets half, so that good words don't buy it back. A dimensi
 other weights are scaled up, and it is named.
 """
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -30,8 +29,11 @@ from runlog import BadInput, Recorder, command, read_rows, write_rows
 WEIGHTS = {"progress": 0.4, "action": 0.3, "reasoning": 0.2, "format": 0.1}
 SIZE, CAP = 8, 0.5                   # decisions a window; most that a window with an invalid call can get, times its valid share
 JUDGED = ("progress", "action", "reasoning")
+# Whole percents, since more servers enforce an integer's range than a number's; the reason comes first, as it is thought.
 SCHEMA = {"type": "object", "additionalProperties": False, "properties": {
-    **{d: {"type": "number", "minimum": 0, "maximum": 1} for d in JUDGED}, "why": {"type": "string", "maxLength": 2000}}}
+    "why": {"type": "string", "maxLength": 300}, **{d: {"type": "integer", "minimum": 0, "maximum": 100} for d in JUDGED}}}
+VERDICT = [{"type": "function", "function": {             # all are asked for; what comes without one is taken, too
+    "name": "verdict", "description": "How the two windows compare.", "parameters": SCHEMA | {"required": list(SCHEMA["properties"])}}}]
 INVALID = re.compile(r"was not carried out|^no such tool|^not carried out")
 
 
@@ -88,21 +90,16 @@ def rule_judge(first: Window, second: Window) -> dict[str, float]:
 
 
 def model_judge(ask: Callable[[str, list, list], Reply]) -> Judge:
-    """A model as the judge. A reply that doesn't fit the schema is asked for once more and then judges nothing."""
+    """A model as the judge. A reply that holds no fitting verdict is asked for once more and then judges nothing."""
     def judge(first: Window, second: Window) -> dict[str, float]:
         text = lambda window: "\n".join(s.line() for s in window.steps)
-        asked = fill("judge", first=text(first), second=text(second), schema=json.dumps(SCHEMA))
-        messages = [{"role": "user", "content": asked}]
+        asked = fill("judge", first=text(first), second=text(second))
         for _ in range(2):
-            said = ask("judge", messages, []).text or "(empty)"
-            try:
-                row = json.JSONDecoder().raw_decode(said[max(said.find("{"), 0):])[0]
-                wrong = problems(row, SCHEMA)
-            except ValueError as e:
-                wrong = f"it holds no JSON object: {e}"
+            calls = ask("judge", [{"role": "user", "content": asked}], VERDICT).calls
+            wrong = problems(calls[0].args, SCHEMA) if [c.name for c in calls] == ["verdict"] else "not one call of verdict"
             if not wrong:
-                return {d: float(row[d]) for d in JUDGED if d in row}
-            messages = [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": f"Not accepted: {wrong}"}]
+                return {d: calls[0].args[d] / 100 for d in JUDGED if d in calls[0].args}
+            asked += f"\n\nYour last answer was not accepted: {wrong}"
         return {}
     return judge
 

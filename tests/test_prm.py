@@ -77,12 +77,12 @@ def test_the_same_window_has_the_same_reward_in_any_pool():
 
 def test_a_judges_reply_is_checked_and_asked_for_once_more():
     a, b = windows(going(1) + idle(9))
-    good = json.dumps({"progress": 0.9, "action": 0.8, "reasoning": 0.5, "why": "it moves"})
-    model = Canned("no JSON", f"```json\n{good}\n```")
+    model = Canned("no verdict", ("verdict", {"progress": 90, "action": 80, "reasoning": 50, "why": "it moves"}))
     assert model_judge(model.ask)(a, b) == {"progress": 0.9, "action": 0.8, "reasoning": 0.5}
-    assert [role for role, *_ in model.sent] == ["judge", "judge"] and "Not accepted" in model.sent[1][1][-1]["content"]
+    assert [role for role, *_ in model.sent] == ["judge", "judge"] and "not accepted: not one call" in model.sent[1][1][-1]["content"]
     assert "Town (3, 1)" in model.sent[0][1][0]["content"]
-    assert model_judge(Canned('{"progress": 7}', '{"progress": "much"}').ask)(a, b) == {}
+    assert model_judge(Canned(("verdict", {"progress": 101}), ("verdict", "cut {")).ask)(a, b) == {}
+    assert model_judge(Canned(("verdict", {"action": 0})).ask)(a, b) == {"action": 0}
     rows, _ = score([a, b], model_judge(Canned(*["?"] * 8).ask), anchor=b)
     assert rows[0]["missing"] == ["progress", "action", "reasoning"] and rows[0]["reward"] == 1      # format is all that is known
 
