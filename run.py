@@ -191,7 +191,8 @@ class Run:
         """The newest theta answers for the agent's model from now on."""
         s, out = self.settings, self.folder / f"theta_{self.theta['made']}"
         if self.live and self.theta["made"]:
-            self.models[s.model] = open_named(s, self.folder, served(s, out))
+            old, self.models[s.model] = self.models[s.model], open_named(s, self.folder, served(s, out))
+            getattr(old, "close", lambda: None)()
 
     def play(self, bar: tqdm) -> str:
         """Step until a limit; returns its name. Whatever interrupts it, the last checkpoint and the logs hold everything."""

@@ -38,7 +38,8 @@ class Settings:
     colearn: int = flag(0, "so many iterations of play, score, relabel, train (0: theta stays as it is)")
     iteration: int = flag(256, "--colearn: steps an iteration")
     trainer_python: str = flag("", "--colearn: the Python with torch, transformers and peft that trains a language model")
-    weights: str = flag("", "--colearn: the weights behind --model, a folder or a name that transformers knows")
+    weights: str = flag("", "--colearn: the weights behind --model, a folder or a name that transformers knows (not for local)")
+    trainer: str = flag("", "--colearn: other settings for it than the paper's, as JSON: {\"r\": 16}")
     reset_each: bool = flag(False, "--colearn, a control: every iteration starts the game anew")
     harness: str = flag("ch", "min, ch, expert, or a harness.json; min and expert are baselines and stay as they are")
     bootstrap: str = flag("", "start from another H: a run's folder, a harness.json, the reference's folder, a workspace tree")
@@ -83,8 +84,14 @@ class Settings:
         self.frozen = self.frozen or self.harness in ("min", "expert") and not self.bootstrap
         if self.colearn and (self.colearn < 0 or self.iteration < 16):
             raise BadInput(f"--colearn {self.colearn} --iteration {self.iteration}: iterations of at least 16 steps each")
-        if self.colearn and not self.is_student() and not (self.trainer_python and self.weights and self.base_url):
-            raise BadInput("--colearn: --model student, or a language model with --trainer-python, --weights and --base-url")
+        served = self.model == "local" or self.weights and self.base_url
+        if self.colearn and not self.is_student() and not (self.trainer_python and served):
+            raise BadInput("--colearn: --model student; --model local with --trainer-python; or any language model with "
+                           "--trainer-python, --weights and --base-url")
+        try:
+            json.loads(self.trainer or "{}").items()
+        except (ValueError, AttributeError):
+            raise BadInput(f"--trainer {self.trainer}: it takes a JSON object like {{\"r\": 16}}") from None
         if any(c in self.base_url for c in "@?"):
             raise BadInput("--base-url is written into the run's folder: no user, password or key in it; set OPENAI_API_KEY")
         if odd := set(filter(None, self.refine_on.split(","))) - {"milestone", "loss"}:
@@ -97,7 +104,7 @@ class Settings:
 
 
 FREE = {"run", "resume", "replay", "json", "steps", "presses", "dollars", "seconds", "model", "refiner_model", "base_url", "rom",
-        "state", "actions", "prices", "trainer_python"}        # may change on --resume
+        "state", "actions", "prices", "trainer_python", "trainer"}        # may change on --resume
 HOME = {"run", "resume", "replay", "json", "rom"}       # not part of settings.json: they say nothing about what happened
 
 

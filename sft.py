@@ -114,7 +114,7 @@ def train(s: Settings, last: Path | None, shards: list[Path], out: Path) -> bool
     by tools/lora.py and loaded at its server. False: no row was worth it, theta stays."""
     if not s.is_student():
         from tools.lora import advance
-        more = {"init": str(adapter(last))} if last else {}
+        more = json.loads(s.trainer or "{}") | ({"init": str(adapter(last))} if last else {})
         made = advance(shards[-1], adapter(out), s.weights, s.trainer_python, s.base_url, served=s.model, **more)
         return made is not None
     first = s.model.partition(":")[2]
@@ -130,6 +130,8 @@ def served(s: Settings, out: Path) -> str:
     """The model's name of the theta in the folder `out`. A server that was started again has forgotten its adapters."""
     if s.is_student():
         return f"student:{out / 'theta.npz'}"
+    if s.model == "local":
+        return f"local:{adapter(out)}"
     from tools.lora import publish
     publish(s.base_url, adapter(out).name, adapter(out))
     return adapter(out).name

@@ -18,6 +18,8 @@ from models import ModelError
 from models.api import Api
 
 READY = "ready"                      # the child's word
+# The model's own template knows no tools; this one writes them and the calls between tags that llama.cpp understands.
+TEMPLATE = Path(__file__).with_name("local.jinja")
 
 
 class Local(Api):
@@ -63,8 +65,7 @@ def serve(port: int, context: int = Local.context, adapter: str = "") -> None:
     params.model.path = str(weights())
     params.n_ctx, params.n_parallel, params.port = context, 1, port       # its host is 127.0.0.1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) // 2)    # waiting threads spin
-    # The model's own template knows no tools; this one writes them and the calls between tags that llama.cpp understands.
-    params.use_jinja, params.chat_template = True, Path(__file__).with_name("local.jinja").read_text(encoding="utf-8")
+    params.use_jinja, params.chat_template = True, TEMPLATE.read_text(encoding="utf-8")
     if adapter:
         lora = xllamacpp.CommonAdapterLoraInfo()
         lora.path, lora.scale = adapter, 1.0

@@ -168,10 +168,10 @@ def test_a_language_models_theta_goes_through_the_trainer_from_its_last_adapter(
     asked = []
     monkeypatch.setitem(sys.modules, "tools.lora", SimpleNamespace(advance=lambda *a, **k: asked.append((a, k)) or "name"))
     out, last = tmp_path / "mine" / "theta_2", tmp_path / "mine" / "theta_1"
-    s = Settings(model="gemma", trainer_python="py", weights="weights", base_url="http://localhost/v1")
+    s = Settings(model="gemma", trainer_python="py", weights="weights", base_url="http://localhost/v1", trainer='{"r": 16}')
     assert sft.train(s, last, [tmp_path / "s1", tmp_path / "s2"], out)
     assert asked == [((tmp_path / "s2", out / "mine-theta_2", "weights", "py", "http://localhost/v1"),
-                      {"served": "gemma", "init": str(last / "mine-theta_1")})]
+                      {"served": "gemma", "r": 16, "init": str(last / "mine-theta_1")})]
     monkeypatch.setitem(sys.modules, "tools.lora", SimpleNamespace(advance=lambda *a, **k: None))
     assert not sft.train(s, None, [tmp_path / "s1"], out)
 
@@ -182,11 +182,12 @@ def test_a_server_that_was_started_again_is_told_of_its_adapter(monkeypatch, tmp
     out = tmp_path / "mine" / "theta_2"
     assert sft.served(Settings(model="gemma", base_url="http://localhost/v1"), out) == "mine-theta_2"
     assert told == [("http://localhost/v1", "mine-theta_2", out / "mine-theta_2")]
-    assert sft.served(Settings(model="student:x.npz"), out) == f"student:{out / 'theta.npz'}" and len(told) == 1
+    assert sft.served(Settings(model="student:x.npz"), out) == f"student:{out / 'theta.npz'}"
+    assert sft.served(Settings(model="local"), out) == f"local:{out / 'mine-theta_2'}" and len(told) == 1
 
 
 @pytest.mark.parametrize("flags, says", [
-    (["--colearn", "2"], "--trainer-python"), (["--colearn", "2", "--model", "student", "--iteration", "3"], "at least 16"),
+    (["--colearn", "2"], "--trainer-python"), (["--trainer", "[1]"], "a JSON object"), (["--trainer", "{r"], "a JSON object"), (["--colearn", "2", "--model", "student", "--iteration", "3"], "at least 16"),
     (["--model", "student:nothing.npz"], "can't be read")])
 def test_bad_flags_are_one_line(flags, says, capsys, tmp_path):
     assert play(tmp_path / "x", "--game", "toy", *flags) == 2

@@ -26,6 +26,7 @@ import numpy as np
 import requests
 
 from models import digest
+from models.local import TEMPLATE, Local, weights
 from models.wire import addressed
 from runlog import BadInput, command, read_rows
 
@@ -35,6 +36,7 @@ COMMON = {"r": 256, "alpha": 256, "max_length": 8192, "warmup": 0.03, "batch": 4
 MODES = {"sft": {"lr": 2e-5, "per_step": 8}, "soft": {"lr": 5e-6, "per_step": 8, "epochs": 3},
          "grpo": {"lr": 1e-6, "per_step": 8, "steps": 590}}      # per_step: rows a step; in grpo states, of G = 4 rows each
 STATUS = {0: "ok", 3: "empty", 4: "nan", 5: "oom", 6: "no gpu", -9: "killed", 137: "killed", -15: "cancelled", 143: "cancelled"}
+SCALES = [{"lora": [{"id": 0, "scale": scale}]} for scale in (0.0, 1.0)]      # llama.cpp's requests for the base, for theta
 TICK, GRACE = 0.2, 10                # seconds: between two looks at the trainer, between TERM and KILL
 
 
@@ -183,13 +185,20 @@ def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> floa
 
 
 def advance(shard: Path, out: Path, model: str, python: str, url: str, served: str, **more: object) -> str | None:
-    """theta_k -> theta_k+1 at a vLLM server: train, load, canary. Returns the new model's name there, that of the folder `out`;
-    None: nothing to train on, theta_k stays. served: the base's name there. more: train's. Raises TrainError, theta_k stays."""
+    """theta_k -> theta_k+1: train, serve, canary. At `url` a vLLM server loads it beside `served`, the base's name there; "": it
+    is models/local.py's, whose llama.cpp takes an adapter when it starts. more: train's. Returns the new model's name there,
+    that of the folder `out`; None: nothing to train on. Raises TrainError. In both cases theta_k stays."""
+    if not url:
+        model, more = str(weights()), {"template": str(TEMPLATE)} | more
     if train(shard, out, model, python, **more) is None:
         return None
     prompts = [addressed(row["prompt"], "") for row in read_rows(shard)[:3]]
-    publish(url, out.name, out)
-    canary(url, {"model": served}, {"model": out.name}, prompts)
+    if url:
+        publish(url, out.name, out)
+        canary(url, {"model": served}, {"model": out.name}, prompts)
+    else:
+        with contextlib.closing(Local(str(out))) as server:
+            canary(server.url.removesuffix("/chat/completions"), *SCALES, prompts)
     return out.name
 
 

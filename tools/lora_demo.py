@@ -20,11 +20,11 @@ from env import open_env
 from games.toy import MOVES
 from harness import Harness
 from models import Call, Reply
-from models.local import Local, weights
+from models.local import TEMPLATE, Local, weights
 from models.scripted import Scripted
 from runlog import command, write_rows
 from sft import agreement, first_call, refused, shard_row
-from tools.lora import canary, train
+from tools.lora import SCALES, canary, train
 
 SYSTEM = "Take the key, then leave the room. Answer with one call of move."
 WAY = {"type": "object", "properties": {"direction": {"type": "string", "enum": list(MOVES)}}, "required": ["direction"]}
@@ -34,7 +34,7 @@ STEPS, DISCOUNT = 40, 0.97           # steps of theta's walk, at most; of a row'
 # Half of the layers, small steps, a high learning rate: little enough for a CPU.
 SMALL = {"r": 16, "alpha": 32, "lr": 2e-3, "beta2": 0.95, "epochs": 6, "per_step": 2, "batch": 2, "max_length": 512,
          "targets": r".*layers\.(1[5-9]|2\d)\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
-         "template": str(Path(__file__).parent.parent / "models" / "local.jinja")}
+         "template": str(TEMPLATE)}
 
 
 class Walk:
@@ -117,8 +117,7 @@ def demo(out: Path, python: str) -> None:
     done = train(shard, out / "theta_1", str(weights()), python, "sft", **SMALL)
     lap("training", {what: done[what] for what in ("rows", "steps", "loss_first", "loss_last", "peak_gb")})
     with closing(Small(str(out / "theta_1"), actions="tools")) as theta_1:
-        base, theta = ({"lora": [{"id": 0, "scale": scale}]} for scale in (0.0, 1.0))
-        moved = canary(theta_1.url.removesuffix("/chat/completions"), base, theta, [rows[0]["prompt"]])
+        moved = canary(theta_1.url.removesuffix("/chat/completions"), *SCALES, [rows[0]["prompt"]])
         lap("canary", f"apart by {moved:g}")
         lap("theta_1 plays", evaluate(theta_1, rows))
 
