@@ -186,6 +186,13 @@ def test_a_server_that_was_started_again_is_told_of_its_adapter(monkeypatch, tmp
     assert sft.served(Settings(model="local"), out) == f"local:{out / 'mine-theta_2'}" and len(told) == 1
 
 
+def test_who_plays_which_role():
+    of = lambda role, **more: Settings(**more).model_of(role)
+    assert [of(role, model="student") for role in ("agent", "refine_memory", "judge", "teacher", "history")] == ["student"] + ["scripted"] * 4
+    assert [of(role, model="a", refiner_model="b", judge_model="c") for role in ("refine_memory", "judge", "teacher", "history")] == [*"bcba"]
+    assert of("teacher", model="a") == of("judge", model="a") == "a"
+
+
 @pytest.mark.parametrize("flags, says", [
     (["--colearn", "2"], "--trainer-python"), (["--trainer", "[1]"], "a JSON object"), (["--trainer", "{r"], "a JSON object"), (["--colearn", "2", "--model", "student", "--iteration", "3"], "at least 16"),
     (["--model", "student:nothing.npz"], "can't be read")])
