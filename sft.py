@@ -1,13 +1,13 @@
 """Soft SFT of theta from the trajectory (paper section 4): low-reward windows -> teacher labels -> a shard -> theta_{k+1}.
 
     python sft.py warmup RUN... --out theta_0.npz         SFT on a teacher's own trajectories: seconds, no key
-    python sft.py grpo RUN --model student:theta_0.npz --out theta_1.npz
+    python sft.py grpo RUN --model student:theta_0.npz --out theta_1.npz      offline GRPO on its own candidates
     python sft.py eval RUN --model student:theta_1.npz    the evaluation matrix on transitions that it was not trained on
     python run.py --model student --colearn 6             the loop: play, score, relabel, train; game and H go on
 
 The student plays, the teacher answers the states that the student got into (DAgger, arXiv 1011.0686). What the student saw is
 rebuilt from the log (rebuild.py). A row of a shard is one decision: {"id", "prompt", "completion", "tools", "images", "weight"};
-only the completion is learned. The numpy student is trained here, a language model by tools/lora.py, from the same shards.
+only the completion is learned. The student is trained here; for a language model the shard is written, for tools/lora.py.
 """
 import argparse
 import json
@@ -228,8 +228,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="sft.py", description=__doc__)
     parser.add_argument("what", choices=("warmup", "grpo", "eval"))
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs: a teacher's; eval: one that was not trained on")
-    parser.add_argument("--model", default="student", help="student or student:FILE.npz; eval: any model (student)")
-    parser.add_argument("--base-url", default="", help="eval: its server")
+    parser.add_argument("--model", default="student", help="student, student:FILE.npz, or a language model (student)")
+    parser.add_argument("--base-url", default="", help="its server")
     parser.add_argument("--out", type=Path, default="theta.npz", help="the new theta (theta.npz); its shard is written beside it")
     parser.add_argument("--epochs", type=int, default=6, metavar="N", help="warmup: passes over the decisions (6)")
     return command(parser, argv, do)
@@ -244,14 +244,16 @@ def do(args: argparse.Namespace) -> None:
     if args.what == "eval":
         print(json.dumps({"model": args.model, **evaluate(opened(), args.runs[0])}))
         return
-    if kind != "student":
-        raise BadInput(f"--model {args.model}: only the numpy student is trained here; a language model by tools/lora.py")
-    theta, warm, shard = Theta.load(path), args.what == "warmup", args.out.with_suffix(".jsonl")
+    warm, shard = args.what == "warmup", args.out.with_suffix(".jsonl")
+    theta = Theta.load(path) if kind == "student" else None
     rows = teacher_shard(args.runs) if warm else group_shard(args.runs[0], list(map(opened, range(GROUP))))
-    report = fit(theta, rows, args.epochs) if warm else fit_groups(theta, rows)
+    if theta:
+        report = {"theta": str(args.out)} | (fit(theta, rows, args.epochs) if warm else fit_groups(theta, rows))
+        write_atomic(args.out, theta.dumps())
+    else:
+        report = {"rows": len(rows), "next": f"python -m tools.lora {shard} --mode {'sft' if warm else 'grpo'}"}
     write_rows(shard, rows)
-    write_atomic(args.out, theta.dumps())
-    print(json.dumps({"theta": str(args.out), "shard": str(shard), **report}))
+    print(json.dumps({"shard": str(shard), **report}))
 
 
 if __name__ == "__main__":

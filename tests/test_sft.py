@@ -231,4 +231,8 @@ def test_warm_up_grpo_and_the_matrix_on_transitions_that_were_held_out(runs, tmp
     assert sft.main(["grpo", str(runs / "held"), "--model", f"student:{tmp_path / 'a.npz'}", "--out", str(made)]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["groups"] > 0 and said["loss"][1] < said["loss"][0] and Theta.load(str(made)).B.any()
+    assert sft.main(["grpo", str(runs / "held"), "--model", "scripted", "--out", str(tmp_path / "c.npz")]) == 0        # a model with weights elsewhere
+    said, rows = json.loads(capsys.readouterr().out), read_rows(tmp_path / "c.jsonl")
+    assert said["rows"] == len(rows) > 0 and "--mode grpo" in said["next"] and not (tmp_path / "c.npz").exists()
+    assert {"group", "reward", "prompt", "completion", "tools"} <= rows[0].keys()
     assert sft.main(["eval", str(tmp_path)]) == 2

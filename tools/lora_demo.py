@@ -51,16 +51,14 @@ class Walk:
         return context(SYSTEM, "", [], told, None)
 
     def go(self, direction: str) -> None:
-        before = self.env.observe().key
-        self.env.act("move", {"direction": direction})
-        self.came = BACK[direction] if self.env.observe().key != before else self.came
+        if "blocked" not in self.env.act("move", {"direction": direction})["trace"][0]:
+            self.came = BACK[direction]
 
 
 class Small(Local):
     """A short context, and calls in the model's own words: no schema is enforced."""
 
-    output = longest = 40
-    context = 1024
+    output, longest, context = 40, 40, 1024
 
 
 def collect() -> list[dict]:
