@@ -215,7 +215,7 @@ def test_an_adapter_is_loaded_once_and_refusals_say_what_to_do(server, tmp_path)
     with pytest.raises(TrainError, match="rank 256 is greater"):
         publish(server.url, "theta_2", tmp_path)
     assert list(server.loaded) == ["theta_1"]
-    with pytest.raises(TrainError, match="ConnectionError"):
+    with pytest.raises(TrainError, match="ConnectionError; check --base-url"):
         publish("http://127.0.0.1:9/v1", "theta_1", tmp_path)
 
 

@@ -147,7 +147,7 @@ def call(method: str, url: str, body: dict | None, read: Callable[[requests.Resp
             return read(answer)
         said = f"{answer.status_code}: {answer.text[:300]}"
     except (requests.RequestException, ValueError, LookupError, TypeError, AttributeError) as e:
-        said = f"{type(e).__name__}: {e}"
+        said = type(e).__name__ + ("; check --base-url" if isinstance(e, requests.RequestException) else f": {e}")
     raise TrainError("server", f"{method} {url}: {said}{hint}")
 
 
