@@ -12,6 +12,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
@@ -186,10 +187,10 @@ def server():
                     return self.answer(500, "LoRA rank 256 is greater than max_lora_rank 16")
                 own.loaded = {**self.loaded, name: path}
                 return self.answer(200, f"Success: LoRA adapter '{name}' added successfully.")
-            if body["model"] not in ("base", *self.loaded):
+            if body.get("model", "base") not in ("base", *self.loaded):
                 return self.answer(404, {"error": {"message": "no such model"}})
             own.count += 1
-            moved = body["model"] != "base" and not self.lies
+            moved = (body["lora"][0]["scale"] if "lora" in body else body["model"] != "base") and not self.lies      # llama.cpp, vLLM
             self.answer(200, self.told or {"choices": [{"message": {"content": "go"}, "logprobs": {"content": [
                 {"token": "go", "logprob": -1.0 + 0.5 * moved + self.noise * (own.count % 2)}]}}]})
 
@@ -249,6 +250,23 @@ def test_the_command_line(shard, tmp_path, server, monkeypatch, capsys):
     for bad in (["--set", '{"rank": 8}'], ["--trainer-python", "/no/such/python"], ["--model", "other"]):
         status, told = run(*bad, *(["--out", str(tmp_path / "theta_2")] if bad[0] != "--model" else []))
         assert status == 2 and told.err.count("\n") == 1, bad
+
+
+def test_llama_cpp_starts_again_with_the_adapter(shard, tmp_path, server, monkeypatch):
+    """--model local: no server is told; one is started with the adapter, asked with and without it, and closed."""
+    shard.write_text(json.dumps({"prompt": [{"role": "user", "content": "hi"}]}) + "\n")
+    started, closed = [], []
+    monkeypatch.setattr(lora, "TRAINER", fake(tmp_path, "adapter()"))
+    monkeypatch.setattr(lora, "weights", lambda: Path("small.gguf"))
+    monkeypatch.setattr(lora, "Local", lambda adapter: started.append(adapter) or SimpleNamespace(
+        url=f"{server.url}/chat/completions", close=lambda: closed.append(adapter)))
+    out = tmp_path / "theta_1"
+    assert lora.advance(shard, out, "", sys.executable, "", served="local") == "theta_1"
+    assert started == closed == [str(out)] and "local.jinja" in (out / "run.json").read_text() and not server.loaded
+    server.lies = True
+    with pytest.raises(TrainError, match="as the base"):
+        lora.advance(shard, out, "", sys.executable, "", served="local")
+    assert closed == [str(out)] * 2
 
 
 # -- what is trained on
