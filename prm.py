@@ -29,11 +29,11 @@ from runlog import BadInput, Recorder, command, read_rows, write_rows
 WEIGHTS = {"progress": 0.4, "action": 0.3, "reasoning": 0.2, "format": 0.1}
 SIZE, CAP = 8, 0.5                   # decisions a window; most that a window with an invalid call can get, times its valid share
 JUDGED = ("progress", "action", "reasoning")
-# Whole percents, since more servers enforce an integer's range than a number's; the reason comes first, as it is thought.
+# Whole percents: more servers enforce an integer's range than a number's. The reason comes first, or it would be made up.
 SCHEMA = {"type": "object", "additionalProperties": False, "properties": {
     "why": {"type": "string", "maxLength": 300}, **{d: {"type": "integer", "minimum": 0, "maximum": 100} for d in JUDGED}}}
-VERDICT = [{"type": "function", "function": {             # all are asked for; what comes without one is taken, too
-    "name": "verdict", "description": "How the two windows compare.", "parameters": SCHEMA | {"required": list(SCHEMA["properties"])}}}]
+VERDICT = [{"type": "function", "function": {"name": "verdict", "description": "How the two windows compare.",
+            "parameters": SCHEMA | {"required": list(SCHEMA["properties"])}}}]       # one that lacks a number is taken, too
 INVALID = re.compile(r"was not carried out|^no such tool|^not carried out")
 
 

@@ -199,7 +199,8 @@ def train(c: dict) -> None:
     if c["model"].endswith(".gguf"):
         write_gguf(model, out / "adapter.gguf")
     quarter = max(1, len(losses) // 4)
-    peak = torch.cuda.max_memory_allocated() if cuda else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = torch.cuda.max_memory_allocated() if cuda else used
     done = count | {"id": c["id"], "steps": len(losses), "batch": c["batch"], "loss_first": fmean(losses[:quarter]),
                     "loss_last": fmean(losses[-quarter:]), "peak_gb": round(peak / 1e9, 2),
                     "seconds": round(time.monotonic() - start, 1)}

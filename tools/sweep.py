@@ -72,7 +72,7 @@ def flags_of(args: argparse.Namespace, harness: str, seed: int, folder: Path) ->
 def run_one(args: argparse.Namespace, out: Path, harness: str, seed: int) -> None:
     """Run it and keep its summary, with the seconds it took; of a run that failed, the last line of what it said."""
     path = out / f"{Path(harness).stem}-{seed}.json"
-    row = json.loads(path.read_text()) if path.exists() else {}
+    row = (read_rows(path) or [{}])[0]
     if row.get("game", args.game) != args.game:
         raise BadInput(f"{out} holds runs of {row['game']}; choose another --out")
     if "presses" in row:
@@ -109,8 +109,7 @@ def read(out: Path) -> dict[str, list[dict]]:
     first = ("min", "ch", "expert", *CONDITIONS)
     rows: dict[str, list[dict]] = {h: [] for h in first}
     for name in sorted(names):
-        path = out / f"{name}.json"
-        row = json.loads(path.read_text()) if path.exists() else {"error": "broken off"}
+        row = (read_rows(out / f"{name}.json") or [{"error": "broken off"}])[0]
         rows.setdefault(name.rpartition("-")[0], []).append(row)
     return {harness: runs for harness, runs in rows.items() if runs}
 
