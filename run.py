@@ -338,9 +338,9 @@ def play(run: Run) -> tuple[int, str]:
             return 0, "dollars"
         except KeyboardInterrupt:
             return 130, "interrupted"
-        except ModelError as e:
+        except (BadInput, ModelError) as e:
             print(f"run.py: {e}. All is saved: `python run.py --run {run.folder} --resume` goes on.", file=sys.stderr)
-            return 2, "model error"
+            return 2, "error"
         finally:
             signal.signal(signal.SIGINT, before)
 

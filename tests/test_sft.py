@@ -12,7 +12,7 @@ from env import Step
 from models import Call, Reply, digest, open_model
 from models.theta import Theta
 from rebuild import logged
-from runlog import Recorder, read_rows
+from runlog import BadInput, Recorder, read_rows
 from settings import Settings
 from sft import advantages, agreement, evaluate, refused, relabel, shard_row
 
@@ -184,6 +184,19 @@ def test_a_server_that_was_started_again_is_told_of_its_adapter(monkeypatch, tmp
     assert told == [("http://localhost/v1", "mine-theta_2", out / "mine-theta_2")]
     assert sft.served(Settings(model="student:x.npz"), out) == f"student:{out / 'theta.npz'}"
     assert sft.served(Settings(model="local"), out) == f"local:{out / 'mine-theta_2'}" and len(told) == 1
+
+
+def test_a_trainer_that_fails_loses_nothing(monkeypatch, capsys, tmp_path):
+    def fails(*what):
+        raise BadInput("no new theta (nan): loss nan")
+    flags = ["--game", "toy", "--model", "student", "--colearn", "1", "--iteration", "16", "--json"]
+    with monkeypatch.context() as m:
+        m.setattr(run, "iteration", fails)
+        assert play(tmp_path / "x", *flags) == 2
+    said = capsys.readouterr().err
+    assert "loss nan. All is saved" in said and "--resume" in said and said.count("\n") == 1
+    assert run.main(["--run", str(tmp_path / "x"), "--resume", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stopped"] == "iterations" and (tmp_path / "x" / "theta_1" / "theta.npz").exists()
 
 
 def test_who_plays_which_role():
