@@ -30,7 +30,7 @@ SYSTEM = "Take the key, then leave the room. Answer with one call of move."
 WAY = {"type": "object", "properties": {"direction": {"type": "string", "enum": list(MOVES)}}, "required": ["direction"]}
 TOOLS = tool_list({"move": ("Walk one cell.", WAY)})
 BACK = dict(zip(MOVES, ("south", "north", "east", "west")))
-STEPS, DISCOUNT = 40, 0.97           # steps of theta's walk, at most; of a row's weight, a step
+STEPS, DISCOUNT = 40, 0.97           # replies of theta's walk, at most; of a row's weight, a step
 # Half of the layers, small steps, a high learning rate: little enough for a CPU.
 SMALL = {"r": 16, "alpha": 32, "lr": 2e-3, "beta2": 0.95, "epochs": 6, "per_step": 2, "batch": 2, "max_length": 512,
          "targets": r".*layers\.(1[5-9]|2\d)\.(self_attn\.(q|k|v|o)|mlp\.(gate|up|down))_proj",
@@ -80,24 +80,28 @@ def collect() -> list[dict]:
     return rows
 
 
-def evaluate(model: Small, rows: list[dict]) -> dict:
-    """The same states for every theta: the likeliest reply can be carried out; it is the teacher's. Then a walk, sampled."""
+def play(model: Small, seed: int) -> list[int]:
+    """A walk, drawn at temperature 1: [milestones, replies]."""
+    walk, n = Walk(), 0
+    while len(walk.env.reached) < 2 and n < STEPS:
+        model.fields |= {"temperature": 1, "seed": 1000 * seed + n}
+        reply, n = model(walk.prompt(), TOOLS), n + 1
+        if not refused(reply, TOOLS):
+            walk.go(reply.calls[0].args["direction"])
+    return [len(walk.env.reached), n]
+
+
+def evaluate(model: Small, rows: list[dict], walks: int) -> dict:
+    """The same states for every theta: the likeliest reply can be carried out; it is the teacher's. Then walks."""
     model.fields["temperature"] = 0
     replies = [model(row["prompt"], TOOLS) for row in rows]
     right = sum(agreement(reply, Reply("", [first_call(row)])) == 1 for reply, row in zip(replies, rows))
-    walk = Walk()
-    for t in range(STEPS):
-        model.fields |= {"temperature": 1, "seed": t}
-        reply = model(walk.prompt(), TOOLS)
-        if not refused(reply, TOOLS):
-            walk.go(reply.calls[0].args["direction"])
-        if len(walk.env.reached) == 2:
-            break
-    return {"states": len(rows), "format": sum(not refused(reply, TOOLS) for reply in replies), "the teacher's": right,
-            "milestones": walk.env.reached, "steps": t + 1, "said last": reply.text[:60] or str(reply.calls[0].args)}
+    return {"states": len(rows), "valid": sum(not refused(reply, TOOLS) for reply in replies), "the teacher's": right,
+            "walks: milestones, replies": [play(model, seed) for seed in range(walks)],
+            "said last": replies[-1].text[:60] or str(replies[-1].calls[0].args)}
 
 
-def demo(out: Path, python: str) -> None:
+def demo(out: Path, python: str, walks: int) -> None:
     """All of it; prints a line a stage: its seconds, what came of it. Raises BadInput, ModelError."""
     shard, start = out / "shard.jsonl", time.monotonic()
 
@@ -111,20 +115,21 @@ def demo(out: Path, python: str) -> None:
     write_rows(shard, rows)
     lap("collect", {"rows": len(rows)})
     with closing(Small(actions="tools")) as theta_0:
-        lap("theta_0 plays", evaluate(theta_0, rows))
+        lap("theta_0 plays", evaluate(theta_0, rows, walks))
     done = train(shard, out / "theta_1", str(weights()), python, "sft", **SMALL)
     lap("training", {what: done[what] for what in ("rows", "steps", "loss_first", "loss_last", "peak_gb")})
     with closing(Small(str(out / "theta_1"), actions="tools")) as theta_1:
         moved = canary(theta_1.url.removesuffix("/chat/completions"), *SCALES, [rows[0]["prompt"]])
         lap("canary", f"apart by {moved:g}")
-        lap("theta_1 plays", evaluate(theta_1, rows))
+        lap("theta_1 plays", evaluate(theta_1, rows, walks))
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.lora_demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/lora"), help="the shard and theta_1 (runs/lora)")
     parser.add_argument("--trainer-python", default=".trainer/bin/python", help="the trainer's environment (.trainer/bin/python)")
-    return command(parser, argv, lambda args: demo(args.out, args.trainer_python))
+    parser.add_argument("--walks", type=int, default=1, metavar="N", help="walks of each theta, at most half a minute each (1)")
+    return command(parser, argv, lambda args: demo(args.out, args.trainer_python, args.walks))
 
 
 if __name__ == "__main__":
