@@ -73,9 +73,8 @@ class Settings:
             return PERSON
         if role in ("agent", "subagent", "probe", "guard"):
             return self.model
-        named = {"refine": "", "judge": self.judge_model, "teacher": self.teacher_model}
-        part = role.split("_")[0]
-        return part in named and (named[part] or self.refiner_model) or ("scripted" if self.is_student() else self.model)
+        named = {"refine": "", "judge": self.judge_model, "teacher": self.teacher_model}.get(role.split("_")[0])
+        return named or named is not None and self.refiner_model or ("scripted" if self.is_student() else self.model)
 
     def is_student(self) -> bool:
         return self.model.partition(":")[0] == "student"

@@ -244,8 +244,7 @@ def do(args: argparse.Namespace) -> None:
     if args.what == "eval":
         print(json.dumps({"model": args.model, **evaluate(opened(), args.runs[0])}))
         return
-    warm, shard = args.what == "warmup", args.out.with_suffix(".jsonl")
-    theta = Theta.load(path) if kind == "student" else None
+    theta, warm, shard = Theta.load(path) if kind == "student" else None, args.what == "warmup", args.out.with_suffix(".jsonl")
     rows = teacher_shard(args.runs) if warm else group_shard(args.runs[0], list(map(opened, range(GROUP))))
     if theta:
         report = {"theta": str(args.out)} | (fit(theta, rows, args.epochs) if warm else fit_groups(theta, rows))

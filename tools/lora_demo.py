@@ -3,10 +3,9 @@
     make lora                          what it needs (1.4 GB, the trainer's part in a venv of its own), and then this
     .venv/bin/python -m tools.lora_demo --trainer-python .trainer/bin/python --out runs/lora
 
-The model is SmolLM2-135M-Instruct (models/local.py), the game is toy, told in one line a turn and without history: in minutes
-on a CPU this model learns to read which ways are open, not to read a map. The teacher is the scripted model. It wanders; the
-loops are cut out of its walk, and a row has the weight 0.97 ^ (steps to the milestone that it led to). Both thetas are asked
-about the very states that were trained on, and then walk for themselves.
+The model is SmolLM2-135M-Instruct (models/local.py), the game is toy, told in one line a turn: in minutes on a CPU it learns to
+read which ways are open, not to read a map. The teacher, the scripted model, wanders: loops are cut out of its walk, and a row
+weighs 0.97 ^ (steps to its milestone). Both thetas answer the very states that were trained on, then walk for themselves.
 """
 import argparse
 import json

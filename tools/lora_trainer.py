@@ -18,11 +18,11 @@ import math
 import os
 import random
 import re
-import resource
 import sys
 import threading
 import time
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -199,8 +199,7 @@ def train(c: dict) -> None:
     if c["model"].endswith(".gguf"):
         write_gguf(model, out / "adapter.gguf")
     quarter = max(1, len(losses) // 4)
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    peak = torch.cuda.max_memory_allocated() if cuda else used
+    peak = torch.cuda.max_memory_allocated() if cuda else getrusage(RUSAGE_SELF).ru_maxrss * 1024 ** (sys.platform != "darwin")
     done = count | {"id": c["id"], "steps": len(losses), "batch": c["batch"], "loss_first": fmean(losses[:quarter]),
                     "loss_last": fmean(losses[-quarter:]), "peak_gb": round(peak / 1e9, 2),
                     "seconds": round(time.monotonic() - start, 1)}

@@ -159,8 +159,7 @@ def document(part: str, id: str, entry: dict, folder: str, old: str) -> str:
     """AGENT.md or SKILL.md. Of the old front matter stays what is not H's, and what has not changed."""
     head, shown = front(old)[0], entry["description"][:SHOWN] or entry["name"]
     placed = {k: entry[k] for k in ("code", BODY[part]) if k in entry}
-    row = unsaid(part, id, entry, {"id": folder, "name": folder, "source": "human", "description": shown, **placed},
-                 own(head))
+    row = unsaid(part, id, entry, {"id": folder, "name": folder, "source": "human", "description": shown, **placed}, own(head))
     for key, new in (("name", folder), ("description", shown), ("harness", row)):
         if value(head, key) != new:                      # JSON is YAML, too
             line = f"{key}: {json.dumps(new, ensure_ascii=False)}\n" if new else ""
