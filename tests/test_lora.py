@@ -163,7 +163,7 @@ def test_the_gpu_that_the_trainer_gets(tmp_path, monkeypatch):
 def server():
     """vLLM's adapter endpoints, its answers as they were seen. `lies`: an adapter is "loaded", and the base answers."""
     class Handler(BaseHTTPRequestHandler):
-        loaded, lies, noise, count, told = {}, False, 0.0, 0, None
+        loaded, lies, noise, count, told, asked = {}, False, 0.0, 0, None, []
 
         def answer(self, status, body):
             data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
@@ -189,7 +189,7 @@ def server():
                 return self.answer(200, f"Success: LoRA adapter '{name}' added successfully.")
             if body.get("model", "base") not in ("base", *self.loaded):
                 return self.answer(404, {"error": {"message": "no such model"}})
-            own.count += 1
+            own.count, own.asked = own.count + 1, [*own.asked, body["messages"]]
             moved = (body["lora"][0]["scale"] if "lora" in body else body["model"] != "base") and not self.lies      # llama.cpp, vLLM
             self.answer(200, self.told or {"choices": [{"message": {"content": "go"}, "logprobs": {"content": [
                 {"token": "go", "logprob": -1.0 + 0.5 * moved + self.noise * (own.count % 2)}]}}]})
@@ -253,8 +253,9 @@ def test_the_command_line(shard, tmp_path, server, monkeypatch, capsys):
 
 
 def test_llama_cpp_starts_again_with_the_adapter(shard, tmp_path, server, monkeypatch):
-    """--model local: no server is told; one is started with the adapter, asked with and without it, and closed."""
-    shard.write_text(json.dumps({"prompt": [{"role": "user", "content": "hi"}]}) + "\n")
+    """--model local: no server is told; one is started with the adapter, asked with and without it, and closed. A long prompt
+    might not fit there, so the shortest are asked."""
+    shard.write_text("".join(json.dumps({"prompt": [{"role": "user", "content": "hi" * n}]}) + "\n" for n in (9, 1, 2, 3)))
     started, closed = [], []
     monkeypatch.setattr(lora, "TRAINER", fake(tmp_path, "adapter()"))
     monkeypatch.setattr(lora, "weights", lambda: Path("small.gguf"))
@@ -262,6 +263,7 @@ def test_llama_cpp_starts_again_with_the_adapter(shard, tmp_path, server, monkey
         url=f"{server.url}/chat/completions", close=lambda: closed.append(adapter)))
     out = tmp_path / "theta_1"
     assert lora.advance(shard, out, "", sys.executable, "", served="local") == "theta_1"
+    assert {q[0]["content"] for q in server.asked} == {"hi", "hihi", "hihihi"}
     assert started == closed == [str(out)] and "local.jinja" in (out / "run.json").read_text() and not server.loaded
     server.lies = True
     with pytest.raises(TrainError, match="as the base"):

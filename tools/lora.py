@@ -192,7 +192,7 @@ def advance(shard: Path, out: Path, model: str, python: str, url: str, served: s
         model, more = str(weights()), {"template": str(TEMPLATE)} | more
     if train(shard, out, model, python, **more) is None:
         return None
-    prompts = [addressed(row["prompt"], "") for row in read_rows(shard)[:3]]
+    prompts = sorted((addressed(row["prompt"], "") for row in read_rows(shard)), key=lambda p: len(str(p)))[:3]      # any will do
     if url:
         publish(url, out.name, out)
         canary(url, {"model": served}, {"model": out.name}, prompts)
