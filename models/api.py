@@ -176,7 +176,7 @@ class Api:
             done = self.pictures and pictures(sent) > 0
             self.pictures = self.pictures and not done
         elif f.kind == "cap":
-            self.output //= 2
+            self.output = self.longest = self.output // 2        # a cut reply must not ask for more than that again
             done = self.output >= 64
         elif f.kind == "tools":              # the other channel, once
             done = self.actions == "auto" and not self.json and "tools" not in self.tried

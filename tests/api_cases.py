@@ -86,6 +86,7 @@ CASES = [
     ("400, Gemini: Unknown name", [gemini('Invalid JSON payload. Unknown name "stream": Cannot find field.', status=400), PRESS], 2, 1, lambda t: "stream" not in t.sent[1]),
     ("400, max_tokens too large", [oai(400, "max_tokens is too large: 8192. This model supports at most 4096 completion tokens"), PRESS], 2, 1, lambda t: t.sent[1]["max_tokens"] == 4096),
     ("400, more than vLLM's context", [oai(400, "max_completion_tokens=8192 cannot be greater than max_model_len=4096. Please request fewer output tokens."), PRESS], 2, 1, lambda t: t.sent[1]["max_tokens"] == 4096),
+    ("400, more than its context, then cut off", [oai(400, "max_completion_tokens=8192 cannot be greater than max_model_len=4096. Please request fewer output tokens."), said("I think", finish="length")], 2, 0, lambda t: t.sent[1]["max_tokens"] == t.api.output == 4096),
     ("400, vLLM without a tool parser", [oai(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'), said('{"call": {"tool": "press", "arguments": {"button": "b"}}}')], 2, 1, lambda t: "response_format" in t.sent[1] and "tools" not in t.sent[1]),
     ("400, thought_signature", [gemini("Function call is missing a thought_signature in functionCall parts", status=400)] * 2 + [PRESS], 3, 1, None),
     ("400, overflow for ever", [LONG[0][1]], 4, "maximum context length", lambda t: sizes(t)[-1] < sizes(t)[0]),
