@@ -115,7 +115,7 @@ def train(s: Settings, last: Path | None, shards: list[Path], out: Path) -> bool
     if not s.is_student():
         from tools.lora import advance
         more = json.loads(s.trainer or "{}") | ({"init": str(adapter(last))} if last else {})
-        made = advance(shards[-1], adapter(out), s.weights, s.trainer_python, s.base_url, served=s.model, **more)
+        made = advance(shards[-1], adapter(out), s.weights, s.trainer_python, s.base_url, s.model, **more)
         return made is not None
     first = s.model.partition(":")[2]
     warm = [Path(first).with_suffix(".jsonl")] if first else []          # beside theta_0, not to be forgotten

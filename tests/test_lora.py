@@ -247,7 +247,7 @@ def test_the_command_line(shard, tmp_path, server, monkeypatch, capsys):
     server.lies = True
     status, told = run()
     assert status == 2 and told.err.startswith("tools.lora: ") and "as the base" in told.err and told.err.count("\n") == 1
-    for bad in (["--set", '{"rank": 8}'], ["--trainer-python", "/no/such/python"], ["--model", "other"]):
+    for bad in (["--set", '{"rank": 8}'], ["--set", '{"python": 8}'], ["--set", '{"mode": "x"}'], ["--trainer-python", "/no/such/python"], ["--model", "other"]):
         status, told = run(*bad, *(["--out", str(tmp_path / "theta_2")] if bad[0] != "--model" else []))
         assert status == 2 and told.err.count("\n") == 1, bad
 
@@ -262,12 +262,12 @@ def test_llama_cpp_starts_again_with_the_adapter(shard, tmp_path, server, monkey
     monkeypatch.setattr(lora, "Local", lambda adapter: started.append(adapter) or SimpleNamespace(
         url=f"{server.url}/chat/completions", close=lambda: closed.append(adapter)))
     out = tmp_path / "theta_1"
-    assert lora.advance(shard, out, "", sys.executable, "", served="local") == "theta_1"
+    assert lora.advance(shard, out, "", sys.executable, "", "local") == "theta_1"
     assert {q[0]["content"] for q in server.asked} == {"hi", "hihi", "hihihi"}
     assert started == closed == [str(out)] and "local.jinja" in (out / "run.json").read_text() and not server.loaded
     server.lies = True
     with pytest.raises(TrainError, match="as the base"):
-        lora.advance(shard, out, "", sys.executable, "", served="local")
+        lora.advance(shard, out, "", sys.executable, "", "local")
     assert closed == [str(out)] * 2
 
 

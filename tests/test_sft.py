@@ -170,8 +170,8 @@ def test_a_language_models_theta_goes_through_the_trainer_from_its_last_adapter(
     out, last = tmp_path / "mine" / "theta_2", tmp_path / "mine" / "theta_1"
     s = Settings(model="gemma", trainer_python="py", weights="weights", base_url="http://localhost/v1", trainer='{"r": 16}')
     assert sft.train(s, last, [tmp_path / "s1", tmp_path / "s2"], out)
-    assert asked == [((tmp_path / "s2", out / "mine-theta_2", "weights", "py", "http://localhost/v1"),
-                      {"served": "gemma", "r": 16, "init": str(last / "mine-theta_1")})]
+    assert asked == [((tmp_path / "s2", out / "mine-theta_2", "weights", "py", "http://localhost/v1", "gemma"),
+                      {"r": 16, "init": str(last / "mine-theta_1")})]
     monkeypatch.setitem(sys.modules, "tools.lora", SimpleNamespace(advance=lambda *a, **k: None))
     assert not sft.train(s, None, [tmp_path / "s1"], out)
 

@@ -97,14 +97,14 @@ def spawn(command: list[str], log: Path, env: dict, patience: float) -> str:
     return "hung" if quiet >= patience else STATUS.get(child.returncode, "error")
 
 
-def train(shard: Path, out: Path, model: str, python: str, mode: str = "soft", patience: float = 1800,
+def train(shard: Path, out: Path, model: str, python: str, /, mode: str = "soft", patience: float = 1800,
           **changes: object) -> dict | None:
     """Train theta on a shard; the adapter is the folder `out`. Returns its DONE.json; None: no row was worth training on.
 
     changes: other values for COMMON's and MODES' settings. Out of memory, or killed: again with half the micro-batch; the step
     stays the same. An `out` of the same shard and settings is taken as it is. Raises TrainError, and then nothing is published.
     """
-    if unknown := set(changes) - set(COMMON | MODES["sft"]):
+    if unknown := set(changes) - set(COMMON | MODES["sft"]) or {str(mode)} - set(MODES):
         raise BadInput(f"no such setting of the trainer: {min(unknown)}; there are {', '.join(COMMON | MODES['sft'])}")
     work, log, device = out.with_name(out.name + ".part"), out.with_name(out.name + ".log"), gpu()
     base = str(Path(model).resolve()) if Path(model).exists() else model
@@ -184,7 +184,7 @@ def canary(url: str, base: dict, theta: dict, prompts: list[list[dict]]) -> floa
     return moved
 
 
-def advance(shard: Path, out: Path, model: str, python: str, url: str, served: str, **more: object) -> str | None:
+def advance(shard: Path, out: Path, model: str, python: str, url: str, served: str, /, **more: object) -> str | None:
     """theta_k -> theta_k+1: train, serve, canary. At `url` a vLLM server loads it beside `served`, the base's name there; "": it
     is models/local.py's, whose llama.cpp takes an adapter when it starts. more: train's. Returns the new model's name there,
     that of the folder `out`; None: nothing to train on. Raises TrainError. In both cases theta_k stays."""
